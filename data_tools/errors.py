@@ -1,0 +1,146 @@
+"""The error contract: what is wrong, where, and how to mend it, as one line on stderr.
+
+    error: KIND: WHERE: reason; fix
+
+Several faults are a line each (at most 50, and the count) before that last line. There is no
+traceback unless `--debug` is given, and the exit code tells the kind.
+"""
+
+import contextlib
+import enum
+import errno
+import io
+import itertools
+import os
+import re
+import sys
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+MAX_FAULTS_SHOWN = 50
+
+
+class Kind(enum.StrEnum):
+    """What went wrong, by who can mend it."""
+
+    CONFIG = "CONFIG"
+    INPUT = "INPUT"
+    LABEL = "LABEL"
+    INTEGRITY = "INTEGRITY"
+    SPACE = "SPACE"
+    HOST = "HOST"
+    RANK = "RANK"
+    NUMERIC = "NUMERIC"
+
+
+CONFIG, INPUT, LABEL, INTEGRITY = Kind.CONFIG, Kind.INPUT, Kind.LABEL, Kind.INTEGRITY
+SPACE, HOST, RANK, NUMERIC = Kind.SPACE, Kind.HOST, Kind.RANK, Kind.NUMERIC
+
+EXIT_CODES = {
+    CONFIG: 2, INPUT: 3, LABEL: 3, INTEGRITY: 4, SPACE: 5, HOST: 6, RANK: 7, NUMERIC: 8
+}  # fmt: skip
+
+
+class DataError(Exception):
+    """A fault that the user can mend.
+
+    Example: `DataError(INPUT, path, f"byte {offset}", "the file is cut short", fix="...")`
+
+    Args:
+        kind: what went wrong.
+        where_then_reason: path, flag, host or rank, optionally a row, record or byte in it, and
+            last the reason.
+        fix: what the user does about it.
+        faults: one line for each fault when there are several; printed before the error line.
+    """
+
+    def __init__(
+        self, kind: Kind, *where_then_reason: object, fix: str, faults: Sequence[str] = ()
+    ) -> None:
+        *where, reason = map(str, where_then_reason)
+        self.kind = kind
+        self.where = ":".join(where)
+        self.reason = reason
+        self.fix = fix
+        self.faults = tuple(faults)
+        super().__init__(f"error: {kind.name}: {self.where}: {reason}; {fix}")
+
+    def report(self) -> str:
+        """The whole message: the faults, at most 50 and the count, then the error line."""
+        shown = list(self.faults[:MAX_FAULTS_SHOWN])
+        if len(self.faults) > MAX_FAULTS_SHOWN:
+            shown.append(f"... {len(self.faults)} faults, {MAX_FAULTS_SHOWN} shown")
+        return "\n".join([*shown, one_line(str(self))])
+
+
+def one_line(text: str) -> str:
+    """Replaces line breaks and other control characters, which would split or hide the message."""
+    return re.sub(r"[\x00-\x1f\x7f]+", " ", text).strip()
+
+
+def from_os_error(error: OSError, where: object) -> DataError:
+    """Names what the operating system refused: no space, no permission, no such file."""
+    reason = error.strerror or str(error)
+    if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+        return DataError(SPACE, where, reason, fix="free some space or choose another folder")
+    return DataError(INPUT, where, reason, fix="check that the path exists and its permissions")
+
+
+@contextlib.contextmanager
+def os_errors(where: object) -> Iterator[None]:
+    """Turns an OSError in the block into the DataError that names `where`."""
+    try:
+        yield
+    except OSError as error:
+        raise from_os_error(error, error.filename or where) from error
+
+
+def parse_flags(
+    config_type: Callable[..., T], *, prog: str, argv: Sequence[str], **tyro_options: Any
+) -> T:
+    """Parses flags with tyro; what it refuses is one CONFIG line in place of its box."""
+    import tyro
+
+    captured = io.StringIO()
+    try:
+        with contextlib.redirect_stderr(captured):
+            parsed: T = tyro.cli(config_type, prog=prog, args=list(argv), **tyro_options)
+            return parsed
+    except SystemExit as stop:
+        if not stop.code:
+            raise
+        reason = _boxed_text(captured.getvalue())
+        raise DataError(CONFIG, "command line", reason, fix=f"see {prog} --help") from None
+
+
+def _boxed_text(box: str) -> str:
+    """The sentence in tyro's error box, without the frame, the title and the help below a rule."""
+    text = re.sub(r"\x1b\[[0-9;]*m", "", box)
+    lines = [line.strip("│ ") for line in text.splitlines() if line.startswith("│")]
+    body = itertools.takewhile(lambda line: not line.startswith("─"), lines)
+    sentence = re.sub(r"\s+", " ", " ".join(body)).strip(" .")
+    return re.sub(r"^Error parsing \w+: ", "", sentence)
+
+
+def run_main(main: Callable[[], None], *, debug: bool = False) -> int:
+    """Runs a command and returns its exit code; a DataError is reported as the contract says."""
+    try:
+        main()
+        sys.stdout.flush()
+        return 0
+    except BrokenPipeError:
+        # The reader of our standard output went away (`| head`); nothing is left to say.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        return 130
+    except (DataError, OSError) as error:
+        if debug:
+            traceback.print_exc()
+        fault = from_os_error(error, error.filename) if isinstance(error, OSError) else error
+        print(fault.report(), file=sys.stderr, flush=True)
+        return EXIT_CODES[fault.kind]

@@ -1,0 +1,42 @@
+"""Rank, size and host as the launcher's environment variables tell them, before MPI is loaded."""
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LaunchEnv:
+    """Where this process stands among those that the launcher started."""
+
+    launcher: str
+    rank: int
+    size: int
+    local_rank: int
+    local_size: int
+
+
+# Variables for rank, size, local rank and local size. horovodrun --gloo comes first: it may itself
+# run inside an MPI job.
+LAUNCHERS = {
+    "horovodrun --gloo": (
+        "HOROVOD_RANK", "HOROVOD_SIZE", "HOROVOD_LOCAL_RANK", "HOROVOD_LOCAL_SIZE"
+    ),
+    "Open MPI": (
+        "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE",
+        "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE",
+    ),
+}  # fmt: skip
+ALONE = LaunchEnv(launcher="none", rank=0, size=1, local_rank=0, local_size=1)
+
+
+def read(environ: Mapping[str, str] = os.environ) -> LaunchEnv:
+    """Returns what the launcher says; one process without a launcher is rank 0 of 1."""
+    for launcher, names in LAUNCHERS.items():
+        if all(name in environ for name in names):
+            rank, size, local_rank, local_size = (int(environ[name]) for name in names)
+            return LaunchEnv(
+                launcher=launcher, rank=rank, size=size,
+                local_rank=local_rank, local_size=local_size,
+            )  # fmt: skip
+    return ALONE

@@ -1,0 +1,184 @@
+"""The manifest of a data set folder: what the shards hold, and the sizes and hashes to trust.
+
+TensorFlow's reader takes a shard cut inside a record header for a shorter one, so the counts, sizes
+and SHA-256 written here are what tells a whole data set from a damaged one.
+"""
+
+import dataclasses
+import hashlib
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from data_tools.errors import INPUT, INTEGRITY, DataError, os_errors
+
+FORMAT = "hvd-train/1"
+FILE_NAME = "manifest.json"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ImageSpec:
+    """Every image of the set decodes to uint8 [height, width, channels].
+
+    `encoding` is how a record holds it: "raw" (the HWC bytes), "jpeg", "png", or "mixed" (each
+    image JPEG or PNG, told apart by its first bytes).
+    """
+
+    height: int
+    width: int
+    channels: int
+    encoding: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LabelSpec:
+    """Labels are strings over `charset`; label value i stands for charset[i].
+
+    `case` is what conversion did to the letters: "keep", "upper" or "lower".
+    """
+
+    charset: str
+    min_length: int
+    max_length: int
+    case: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Shard:
+    """One TFRecord file: its name, number of records, size in bytes and SHA-256."""
+
+    file: str
+    examples: int
+    bytes: int
+    sha256: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Split:
+    """The shards of a split in order.
+
+    `offsets` names a .npy file, int64 [examples + 1]: record i of the split is the framed bytes
+    offsets[i] to offsets[i + 1] of its shards read one after the other.
+    """
+
+    examples: int
+    offsets: str
+    shards: tuple[Shard, ...]
+
+    @property
+    def bytes(self) -> int:
+        """The size of all shards together, in bytes."""
+        return sum(shard.bytes for shard in self.shards)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Manifest:
+    """The whole of manifest.json."""
+
+    tool: str
+    name: str
+    kind: str
+    created_from: dict[str, Any]
+    image: ImageSpec
+    label: LabelSpec | None
+    classes: tuple[str, ...] | None
+    skipped: tuple[str, ...]
+    splits: dict[str, Split]
+
+    def split(self, name: str, folder: Path) -> Split:
+        """Returns a split, or says which there are."""
+        if name not in self.splits:
+            there = ", ".join(self.splits)
+            raise DataError(INPUT, folder, f"no split {name!r}", fix=f"the splits are {there}")
+        return self.splits[name]
+
+
+def dump(manifest: Manifest) -> bytes:
+    """The bytes of manifest.json; the same for equal manifests."""
+    fields = {"format": FORMAT, **dataclasses.asdict(manifest)}
+    return (json.dumps(fields, indent=1, ensure_ascii=False) + "\n").encode()
+
+
+def load(folder: Path) -> Manifest:
+    """Reads and checks manifest.json.
+
+    Raises:
+        DataError: INPUT when there is none, INTEGRITY when it isn't one of ours or is damaged.
+    """
+    path = folder / FILE_NAME
+    if not path.is_file():
+        raise DataError(
+            INPUT, folder, f"no {FILE_NAME}, so this is not a finished data set",
+            fix="convert it again with data_tools",
+        )  # fmt: skip
+    with os_errors(path):
+        data = path.read_bytes()
+    try:
+        return parse(data)
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise DataError(
+            INTEGRITY, path, f"not a manifest of format {FORMAT} ({error})",
+            fix="convert the data set again",
+        ) from error  # fmt: skip
+
+
+def parse(data: bytes) -> Manifest:
+    """The manifest in the bytes of a manifest.json; ValueError, KeyError or TypeError if broken."""
+    fields = json.loads(data)
+    if fields.pop("format", None) != FORMAT:
+        raise ValueError(f"format is not {FORMAT}")
+    fields["image"] = ImageSpec(**fields["image"])
+    fields["label"] = LabelSpec(**fields["label"]) if fields["label"] else None
+    fields["classes"] = tuple(fields["classes"]) if fields["classes"] is not None else None
+    fields["skipped"] = tuple(fields["skipped"])
+    fields["splits"] = {
+        name: Split(
+            examples=split["examples"],
+            offsets=split["offsets"],
+            shards=tuple(Shard(**shard) for shard in split["shards"]),
+        )
+        for name, split in fields["splits"].items()
+    }
+    return Manifest(**fields)
+
+
+def digest(folder: Path) -> str:
+    """SHA-256 of manifest.json, which stands for the whole data set."""
+    return hashlib.sha256((folder / FILE_NAME).read_bytes()).hexdigest()
+
+
+def check_sizes(folder: Path, split: Split) -> None:
+    """Checks that each shard is there and has its size; costs one stat a shard.
+
+    Raises:
+        DataError: INTEGRITY with the first shard that is missing, cut or grown.
+    """
+    for shard in split.shards:
+        path = folder / shard.file
+        if not path.is_file():
+            raise DataError(
+                INTEGRITY, path, "the shard is missing", fix="convert the data set again"
+            )
+        size = path.stat().st_size
+        if size != shard.bytes:
+            raise DataError(
+                INTEGRITY, path, f"{size} bytes, the manifest says {shard.bytes}",
+                fix="convert the data set again",
+            )  # fmt: skip
+
+
+def check_hash(folder: Path, shard: Shard) -> None:
+    """Reads a shard and compares its SHA-256.
+
+    Raises:
+        DataError: INTEGRITY when it differs.
+    """
+    path = folder / shard.file
+    with os_errors(path), path.open("rb") as file:
+        actual = hashlib.file_digest(file, "sha256").hexdigest()
+    if actual != shard.sha256:
+        raise DataError(
+            INTEGRITY, path, f"SHA-256 {actual[:12]}..., the manifest says {shard.sha256[:12]}...",
+            fix="run data_tools verify to find the record, then convert the data set again",
+        )  # fmt: skip
