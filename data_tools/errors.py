@@ -73,16 +73,22 @@ class DataError(Exception):
         shown = list(self.faults[:MAX_FAULTS_SHOWN])
         if len(self.faults) > MAX_FAULTS_SHOWN:
             shown.append(f"... {len(self.faults)} faults, {MAX_FAULTS_SHOWN} shown")
-        return "\n".join([*shown, one_line(str(self))])
+        return "\n".join(map(one_line, [*shown, str(self)]))
 
 
 def one_line(text: str) -> str:
-    """Replaces line breaks and other control characters, which would split or hide the message."""
-    return re.sub(r"[\x00-\x1f\x7f]+", " ", text).strip()
+    """Replaces line breaks and all else that isn't printable: it would split or hide the message."""
+    return "".join(char if char.isprintable() else " " for char in text).strip()
 
 
-def from_os_error(error: OSError, where: object) -> DataError:
-    """Names what the operating system refused: no space, no permission, no such file."""
+def from_os_error(error: OSError, where: object = "standard output") -> DataError:
+    """Names what the operating system refused: no space, no permission, no such file.
+
+    Args:
+        error: what was raised.
+        where: named when the error itself names no file.
+    """
+    where = error.filename or where
     reason = error.strerror or str(error)
     if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
         return DataError(SPACE, where, reason, fix="free some space or choose another folder")
@@ -95,7 +101,7 @@ def os_errors(where: object) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise from_os_error(error, error.filename or where) from error
+        raise from_os_error(error, where) from error
 
 
 def parse_flags(
@@ -133,7 +139,7 @@ def run_main(main: Callable[[], None], *, debug: bool = False) -> int:
         return 0
     except BrokenPipeError:
         # The reader of our standard output went away (`| head`); nothing is left to say.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _discard_stdout()
         return 1
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
@@ -141,6 +147,12 @@ def run_main(main: Callable[[], None], *, debug: bool = False) -> int:
     except (DataError, OSError) as error:
         if debug:
             traceback.print_exc()
-        fault = from_os_error(error, error.filename) if isinstance(error, OSError) else error
+        fault = from_os_error(error) if isinstance(error, OSError) else error
         print(fault.report(), file=sys.stderr, flush=True)
+        _discard_stdout()
         return EXIT_CODES[fault.kind]
+
+
+def _discard_stdout() -> None:
+    """Sends what standard output still holds nowhere, or Python would try to write it at exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

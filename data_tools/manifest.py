@@ -132,15 +132,41 @@ def parse(data: bytes) -> Manifest:
     fields["label"] = LabelSpec(**fields["label"]) if fields["label"] else None
     fields["classes"] = tuple(fields["classes"]) if fields["classes"] is not None else None
     fields["skipped"] = tuple(fields["skipped"])
-    fields["splits"] = {
-        name: Split(
-            examples=split["examples"],
-            offsets=split["offsets"],
-            shards=tuple(Shard(**shard) for shard in split["shards"]),
-        )
-        for name, split in fields["splits"].items()
-    }
-    return Manifest(**fields)
+    fields["splits"] = {name: _parse_split(split) for name, split in fields["splits"].items()}
+    manifest = Manifest(**fields)
+    _check_types(manifest)
+    return manifest
+
+
+def _parse_split(fields: dict[str, Any]) -> Split:
+    shards = tuple(Shard(**shard) for shard in fields["shards"])
+    split = Split(**{**fields, "shards": shards})
+    for name in (split.offsets, *(shard.file for shard in shards)):
+        if Path(name).name != name:
+            raise ValueError(f"{name!r} is not the name of a file in the folder")
+    if split.examples != sum(shard.examples for shard in shards):
+        raise ValueError(f"{split.examples} examples are not the sum of the shards'")
+    return split
+
+
+def _check_types(manifest: Manifest) -> None:
+    """Raises TypeError or ValueError unless every number is a whole one >= 0, every text a text."""
+    image, label = manifest.image, manifest.label
+    numbers = [image.height, image.width, image.channels]
+    texts = [manifest.tool, manifest.name, manifest.kind, image.encoding]
+    texts += [*(manifest.classes or ()), *manifest.skipped]
+    if label is not None:
+        numbers += [label.min_length, label.max_length]
+        texts += [label.charset, label.case]
+    for split in manifest.splits.values():
+        numbers += [split.examples, *(n for s in split.shards for n in (s.examples, s.bytes))]
+        texts += [text for shard in split.shards for text in (shard.file, shard.sha256)]
+    for number in numbers:
+        if type(number) is not int or number < 0:
+            raise ValueError(f"{number!r} is not a whole number of at least 0")
+    for text in texts:
+        if not isinstance(text, str):
+            raise TypeError(f"{text!r} is not a text")
 
 
 def digest(folder: Path) -> str:

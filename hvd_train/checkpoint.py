@@ -1,0 +1,175 @@
+"""Checkpoints: whole or not there, verified before use, readable with NumPy alone.
+
+A checkpoint is a folder step-00001000/ with weights.npz, optimizer.npz, ema.npz and state.json,
+which holds the step and the SHA-256 of each file. It is written under a temporary name, flushed to
+the disk and renamed, so a crash at any moment leaves the one before it.
+"""
+
+import hashlib
+import json
+import os
+import shutil
+import zipfile
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from data_tools.errors import INTEGRITY, DataError, os_errors
+
+FOLDER = "checkpoints"
+ARRAYS = ("weights", "optimizer", "ema")
+
+Arrays = dict[str, np.ndarray]
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """The state of a run after `step` updates; arrays by variable name."""
+
+    step: int
+    weights: Arrays
+    optimizer: Arrays
+    ema: Arrays
+    state: dict[str, Any]
+
+
+def folder_of(run: Path, step: int) -> Path:
+    """The checkpoint's folder after `step` updates."""
+    return run / FOLDER / f"step-{step:08d}"
+
+
+def save(run: Path, checkpoint: Checkpoint, *, keep: int) -> Path:
+    """Writes a checkpoint, then removes all but the newest `keep`.
+
+    Args:
+        run: the run folder.
+        checkpoint: what to write; `state` gets the step and the hashes.
+        keep: how many checkpoints stay.
+
+    Raises:
+        DataError: SPACE or INPUT when the disk refuses; earlier checkpoints stay as they are.
+    """
+    target = folder_of(run, checkpoint.step)
+    temporary = target.with_name(target.name + ".incomplete")
+    with os_errors(target):
+        try:
+            shutil.rmtree(temporary, ignore_errors=True)
+            temporary.mkdir(parents=True)
+            hashes = {name: _write_arrays(temporary, checkpoint, name) for name in ARRAYS}
+            state = {**checkpoint.state, "step": checkpoint.step, "sha256": hashes}
+            _write_synced(temporary / "state.json", json.dumps(state, indent=1).encode())
+            sync_folder(temporary)
+            if target.exists():  # left by an earlier run that stopped after this step
+                shutil.rmtree(target)
+            temporary.rename(target)
+            sync_folder(target.parent)
+        except OSError:
+            shutil.rmtree(temporary, ignore_errors=True)
+            raise
+    for old in _steps(run)[:-keep]:
+        shutil.rmtree(folder_of(run, old), ignore_errors=True)
+    return target
+
+
+def restore_newest(run: Path, *, skipped: list[str]) -> Checkpoint | None:
+    """Reads the newest checkpoint that verifies.
+
+    Args:
+        run: the run folder.
+        skipped: gets a line for each damaged checkpoint that was passed over.
+
+    Returns:
+        The checkpoint, or None when the run has none yet.
+
+    Raises:
+        DataError: INTEGRITY when there are checkpoints but none is whole.
+    """
+    steps = _steps(run)
+    for step in reversed(steps):
+        try:
+            return read(folder_of(run, step))
+        except DataError as error:
+            skipped.append(f"skipped {error.where}: {error.reason}")
+    if steps:
+        raise DataError(
+            INTEGRITY, run / FOLDER, "no checkpoint is whole",
+            fix="start a new run with --name, or bring back a copy", faults=skipped,
+        )  # fmt: skip
+    return None
+
+
+def read(folder: Path) -> Checkpoint:
+    """Reads and verifies one checkpoint.
+
+    Raises:
+        DataError: INTEGRITY when a file is missing or its SHA-256 differs.
+    """
+    try:
+        state = json.loads((folder / "state.json").read_bytes())
+        arrays = [_read_arrays(folder / f"{name}.npz", state["sha256"][name]) for name in ARRAYS]
+        return Checkpoint(int(state["step"]), *arrays, state=state)
+    except (OSError, ValueError, KeyError, TypeError, zipfile.BadZipFile) as error:
+        raise DataError(
+            INTEGRITY, folder, f"the checkpoint is damaged ({error})", fix="use an older one"
+        ) from error
+
+
+def _steps(run: Path) -> list[int]:
+    """The steps that have a checkpoint under its final name, oldest first."""
+    names = [path.name for path in (run / FOLDER).glob("step-*") if path.is_dir()]
+    return sorted(int(name[5:]) for name in names if name[5:].isdigit())
+
+
+def _write_arrays(folder: Path, checkpoint: Checkpoint, name: str) -> str:
+    path = folder / f"{name}.npz"
+    arrays: Mapping[str, np.ndarray] = getattr(checkpoint, name)
+    # Variable names hold slashes, which would be folders inside the archive.
+    safe: dict[str, Any] = {key.replace("/", "|"): value for key, value in arrays.items()}
+    with path.open("wb") as file:
+        np.savez(file, **safe)
+        file.flush()
+        os.fsync(file.fileno())
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def _read_arrays(path: Path, sha256: str) -> Arrays:
+    data = path.read_bytes()
+    if hashlib.sha256(data).hexdigest() != sha256:
+        raise ValueError(f"{path.name} has another SHA-256 than state.json says")
+    with np.load(path, allow_pickle=False) as archive:
+        return {key.replace("|", "/"): archive[key] for key in archive.files}
+
+
+def _write_synced(path: Path, data: bytes) -> None:
+    with path.open("wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def write_atomically(path: Path, data: bytes) -> None:
+    """Replaces a file in one step: readers see the old bytes or the new ones."""
+    temporary = path.with_name(path.name + ".incomplete")
+    with os_errors(path):
+        _write_synced(temporary, data)
+        temporary.replace(path)
+        sync_folder(path.parent)
+
+
+def sync_folder(folder: Path) -> None:
+    """Makes the names in a folder durable."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def others_can_write(folder: Path) -> Iterator[Path]:
+    """Yields the run folder and its checkpoints as far as other users can write to them."""
+    for path in (folder, folder / FOLDER):
+        if path.exists() and path.stat().st_mode & 0o002:
+            yield path

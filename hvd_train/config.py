@@ -1,0 +1,264 @@
+"""The settings of a run: what each means, its default, and where it comes from.
+
+Defaults < `--config FILE.yaml` < flags. A file becomes flags put before the user's own, so both are
+checked alike and the last one holds. On `--resume` the run's saved config.yaml is such a file.
+"""
+
+import dataclasses
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+import yaml
+
+from data_tools.errors import CONFIG, DataError, os_errors, parse_flags
+
+C = TypeVar("C", bound="TrainConfig")
+
+REFERENCE_BATCH = 128
+"""The global batch that --base-lr is given for."""
+
+
+def _positive(**values: float | None) -> None:
+    for name, value in values.items():
+        if value is not None and value <= 0:
+            flag = "--" + name.replace("_", "-")
+            raise ValueError(f"{flag} is {value}; it must be positive")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DataConfig:
+    """What is read, and how."""
+
+    data: Path | None = None
+    """Data set folder; else $HVD_TRAIN_DATA, else ./datasets/ and the task's name."""
+    train_split: str = "train"
+    """Split to train on."""
+    test_split: str = "test"
+    """Split to evaluate on."""
+    memory_budget: float = 2.0
+    """GiB a rank: a smaller split is held decoded, a larger one is read by offset through mmap."""
+    shuffle: bool = True
+    """Visit the examples in a new order each epoch."""
+
+    def __post_init__(self) -> None:
+        if self.memory_budget < 0:
+            raise ValueError(f"--memory-budget is {self.memory_budget}; it must not be negative")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class OptimConfig:
+    """Optimizer, schedule and batch."""
+
+    batch_size: int = 128
+    """Examples a rank and step."""
+    global_batch: int | None = None
+    """Examples a step over all ranks, in place of --batch-size."""
+    epochs: float = 10.0
+    """Passes over the training split."""
+    steps: int | None = None
+    """Stop at this step, in place of --epochs."""
+    optimizer: Literal["sgd", "momentum", "adam"] = "momentum"
+    """Update rule."""
+    base_lr: float = 0.1
+    """Learning rate at global batch 128."""
+    lr_scaling: Literal["linear", "none"] = "linear"
+    """How the rate grows with the global batch: linear is base-lr x G / 128."""
+    schedule: Literal["constant", "exponential", "cosine"] = "exponential"
+    """How the rate falls: x 0.1 every --decay-epochs in steps, or to 0 along a half cosine."""
+    decay_epochs: float = 350.0
+    """Epochs after which the exponential schedule multiplies the rate by 0.1."""
+    warmup_epochs: float = 0.0
+    """Epochs over which the rate rises linearly from 0."""
+    momentum: float = 0.9
+    """Momentum of the momentum optimizer."""
+    ema_decay: float = 0.9999
+    """Decay of the moving averages of the weights, min(this, (1 + t) / (10 + t)) at step t."""
+
+    def __post_init__(self) -> None:
+        _positive(
+            batch_size=self.batch_size, global_batch=self.global_batch, epochs=self.epochs,
+            steps=self.steps, base_lr=self.base_lr, decay_epochs=self.decay_epochs,
+        )  # fmt: skip
+        if self.warmup_epochs < 0:
+            raise ValueError(f"--warmup-epochs is {self.warmup_epochs}; it must not be negative")
+        for flag, value in (("--momentum", self.momentum), ("--ema-decay", self.ema_decay)):
+            if not 0 <= value < 1:
+                raise ValueError(f"{flag} is {value}; it must be at least 0 and below 1")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RunConfig:
+    """The run folder, what is written to it, and how the run is computed."""
+
+    name: str | None = None
+    """Name of the run folder; the task's name if not given."""
+    runs_dir: Path = Path("runs")
+    """Folder that holds the run folders."""
+    resume: bool = False
+    """Go on from the newest checkpoint; starts fresh, saying so, if there is none."""
+    checkpoint_every: int = 500
+    """Steps between checkpoints; the last step always has one."""
+    keep_checkpoints: int = 3
+    """How many checkpoints are kept."""
+    eval_every: float = 1.0
+    """Epochs between evaluations; 0 evaluates only at the end."""
+    log_every: int = 10
+    """Steps between lines."""
+    seed: int = 0
+    """Seed of the initial weights and of the order of the examples."""
+    dtype: Literal["float32", "float64"] = "float32"
+    """Type of the weights and of the arithmetic."""
+    deterministic: bool = True
+    """Use only operations that give the same bits each time."""
+    config: Path | None = None
+    """YAML file of settings by the names of these flags; flags win over it."""
+    debug: bool = False
+    """Show tracebacks."""
+
+    def __post_init__(self) -> None:
+        _positive(
+            checkpoint_every=self.checkpoint_every, keep_checkpoints=self.keep_checkpoints,
+            log_every=self.log_every,
+        )  # fmt: skip
+        if self.eval_every < 0:
+            raise ValueError(f"--eval-every is {self.eval_every}; it must not be negative")
+        if self.name is not None and (not self.name.strip(".") or "/" in self.name):
+            raise ValueError(f"--name is {self.name!r}; it must be the name of one folder")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TrainConfig:
+    """All settings of a run. A task's config adds its model's and sets its own defaults."""
+
+    data: DataConfig = field(default_factory=DataConfig)
+    optim: OptimConfig = field(default_factory=OptimConfig)
+    run: RunConfig = field(default_factory=RunConfig)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CaptchaConfig(TrainConfig):
+    """Trains a captcha recogniser on one or many ranks."""
+
+    model: Literal["ctc", "linear"] = "ctc"
+    """ctc: convolutions along the width, any length; linear: one dense layer, fixed length."""
+    init_stddev: float | None = None
+    """Draw the linear model's weights from normal(0, this), as the lesson did with 1."""
+    optim: OptimConfig = field(
+        default_factory=lambda: OptimConfig(
+            batch_size=32, epochs=15.0, optimizer="adam", base_lr=0.006,
+            schedule="cosine", warmup_epochs=1.0, ema_decay=0.99,
+        )
+    )  # fmt: skip
+
+
+# Settings that may change on --resume: they decide what is read from where, written or shown, not
+# what is computed.
+FREE_ON_RESUME = frozenset({
+    "data", "memory_budget", "name", "runs_dir", "resume", "checkpoint_every", "keep_checkpoints",
+    "eval_every", "log_every", "config", "debug",
+})  # fmt: skip
+# Settings that may differ between ranks, since hosts may hold their files in different places.
+FREE_BETWEEN_RANKS = frozenset({"data", "runs_dir", "config", "memory_budget"})
+
+
+def parse_config(
+    config_type: type[C], argv: Sequence[str], *, prog: str
+) -> tuple[C, frozenset[str]]:
+    """Reads a command line and its `--config` file.
+
+    Returns:
+        The settings, and the names of those that were given, not left at their defaults.
+
+    Raises:
+        DataError: CONFIG when a flag, a value or the file isn't understood.
+    """
+    config = _parse(config_type, argv, prog)
+    from_file = read_yaml(config.run.config) if config.run.config else {}
+    if from_file:
+        config = _parse(config_type, [*flags_of(from_file), *argv], prog)
+    given = frozenset(name for name in flat(config) if name in from_file or _is_given(name, argv))
+    if {"batch_size", "global_batch"} <= given:
+        raise DataError(
+            CONFIG, "--global-batch", "--batch-size is given too",
+            fix="give the batch of a rank or the batch of all ranks",
+        )  # fmt: skip
+    return config, given
+
+
+def _parse(config_type: type[C], argv: Sequence[str], prog: str) -> C:
+    import tyro
+
+    return parse_flags(config_type, prog=prog, argv=argv, config=(tyro.conf.OmitArgPrefixes,))
+
+
+def _is_given(name: str, argv: Sequence[str]) -> bool:
+    flag = name.replace("_", "-")
+    names = {arg.partition("=")[0].replace("_", "-") for arg in argv if arg.startswith("--")}
+    return bool(names & {f"--{flag}", f"--no-{flag}"})
+
+
+def read_yaml(path: Path) -> dict[str, Any]:
+    """Reads a flat YAML file of settings; keys may be written with `-` or `_`."""
+    with os_errors(path):
+        text = path.read_text()
+    try:
+        values = yaml.safe_load(text) or {}
+    except yaml.YAMLError as error:
+        raise DataError(CONFIG, path, f"not YAML: {error}", fix="see recipes/") from error
+    if not isinstance(values, dict) or any(isinstance(v, dict | list) for v in values.values()):
+        raise DataError(CONFIG, path, "not a flat list of settings", fix="see recipes/")
+    return {str(name).replace("-", "_"): value for name, value in values.items()}
+
+
+def flags_of(values: Mapping[str, Any]) -> list[str]:
+    """Writes settings as flags: `{"resume": True, "steps": 5}` is `--resume --steps=5`."""
+    return [_flag(name.replace("_", "-"), value) for name, value in values.items()]
+
+
+def _flag(name: str, value: Any) -> str:
+    if isinstance(value, bool):
+        return f"--{name}" if value else f"--no-{name}"
+    return f"--{name}={value}"
+
+
+def flat(config: TrainConfig) -> dict[str, Any]:
+    """All settings by name, in plain values that YAML and JSON know."""
+    values: dict[str, Any] = {}
+    for group in (config, config.data, config.optim, config.run):
+        for item in dataclasses.fields(group):
+            value = getattr(group, item.name)
+            if not dataclasses.is_dataclass(value):
+                values[item.name] = str(value) if isinstance(value, Path) else value
+    return values
+
+
+def resolve_batch(config: C, size: int) -> C:
+    """Returns the config with the global batch that `size` ranks make of `--batch-size`."""
+    batch = config.optim.global_batch or config.optim.batch_size * size
+    return dataclasses.replace(config, optim=dataclasses.replace(config.optim, global_batch=batch))
+
+
+def resumed(config: C, saved: Mapping[str, Any], given: Collection[str]) -> C:
+    """Returns the settings to go on with: the saved ones, with the free settings of this call.
+
+    Args:
+        config: this call's settings, the batch resolved.
+        saved: the run's config.yaml.
+        given: the settings that this call names itself.
+
+    Raises:
+        DataError: CONFIG when one of those would change what the run computes.
+    """
+    asked = flat(config)
+    named = {"global_batch" if name == "batch_size" else name for name in given}
+    for name in sorted(named - FREE_ON_RESUME):
+        if asked[name] != saved.get(name):
+            raise DataError(
+                CONFIG, "--" + name.replace("_", "-"),
+                f"the run was started with {saved.get(name)}, now {asked[name]}",
+                fix="leave the flag out to go on, or start a new run with --name",
+            )  # fmt: skip
+    kept = {**saved, **{name: asked[name] for name in FREE_ON_RESUME}}
+    return _parse(type(config), flags_of(kept), "config.yaml")

@@ -1,0 +1,1 @@
+"""How a record becomes part of a batch: sharding (which), source (read), pipeline (when)."""

@@ -1,0 +1,50 @@
+"""Which examples a rank trains on at a step: a pure function of seed, step and global batch.
+
+The order of the examples never depends on the number of ranks. Epoch e visits them in the order
+perm_e; the orders follow one another as one endless stream perm_0, perm_1, ..., of which step s
+takes the G examples from s x G on. So none is dropped or repeated at an epoch's end.
+"""
+
+import functools
+import math
+
+import numpy as np
+
+
+@functools.lru_cache(maxsize=4)
+def epoch_order(num_examples: int, *, seed: int, epoch: int, shuffle: bool) -> np.ndarray:
+    """Returns the order of an epoch, int64 [num_examples].
+
+    Philox's stream is the same in every NumPy release, unlike Generator.permutation.
+    """
+    if not shuffle:
+        return np.arange(num_examples)
+    keys = np.random.Philox(key=np.array([seed, epoch], np.uint64)).random_raw(num_examples)
+    return np.argsort(keys, kind="stable")
+
+
+def global_batch(
+    step: int, *, size: int, num_examples: int, seed: int, shuffle: bool = True
+) -> np.ndarray:
+    """Returns the ids of the examples of a step over all ranks, int64 [size]."""
+    parts = []
+    start, stop = step * size, (step + 1) * size
+    while start < stop:
+        epoch, offset = divmod(start, num_examples)
+        taken = min(stop - start, num_examples - offset)
+        order = epoch_order(num_examples, seed=seed, epoch=epoch, shuffle=shuffle)
+        parts.append(order[offset : offset + taken])
+        start += taken
+    return np.concatenate(parts)
+
+
+def even_split(num_examples: int, *, rank: int, size: int) -> range:
+    """Returns this rank's examples; the first `num_examples % size` ranks get one more."""
+    share, more = divmod(num_examples, size)
+    start = rank * share + min(rank, more)
+    return range(start, start + share + (rank < more))
+
+
+def total_steps(num_examples: int, *, epochs: float, global_batch_size: int) -> int:
+    """Returns the steps that cover `epochs` passes, the last batch reaching past the end."""
+    return math.ceil(epochs * num_examples / global_batch_size)

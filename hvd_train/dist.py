@@ -1,0 +1,190 @@
+"""The ranks and what they say to each other; the only module that imports Horovod.
+
+Every function that communicates is a collective: all ranks must call it, in the same order. So none
+stands inside `if world.is_chief`, and work that may fail on one rank runs inside `agreed()`.
+"""
+
+import json
+import socket
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import horovod.tensorflow as hvd
+import numpy as np
+import tensorflow as tf
+
+from data_tools.errors import (
+    CONFIG,
+    EXIT_CODES,
+    RANK,
+    DataError,
+    Kind,
+    from_os_error,
+)
+from data_tools.launch_env import LaunchEnv
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class World:
+    """This process among all ranks of the run, and among those of its host."""
+
+    rank: int
+    size: int
+    local_rank: int
+    local_size: int
+
+    @property
+    def is_chief(self) -> bool:
+        """Rank 0: the one that writes."""
+        return self.rank == 0
+
+
+def init(launch: LaunchEnv) -> World:
+    """Starts Horovod and takes this rank's GPU, if the host has any.
+
+    Raises:
+        DataError: CONFIG when Horovod doesn't see the processes that the launcher started, or when
+            the host has fewer GPUs than ranks.
+    """
+    hvd.init()
+    world = World(
+        rank=hvd.rank(), size=hvd.size(), local_rank=hvd.local_rank(), local_size=hvd.local_size()
+    )
+    if world.size != launch.size:
+        raise DataError(
+            CONFIG, launch.launcher,
+            f"the launcher started {launch.size} processes, Horovod sees {world.size}",
+            fix="use horovodrun, or build Horovod for this MPI: python tools/build_horovod.py",
+        )  # fmt: skip
+    gpus = tf.config.list_physical_devices("GPU")
+    with agreed(world):
+        if gpus:
+            gpu = gpus[gpu_index(len(gpus), world)]
+            tf.config.set_visible_devices(gpu, "GPU")
+            tf.config.experimental.set_memory_growth(gpu, True)
+    return world
+
+
+def gpu_index(num_gpus: int, world: World) -> int:
+    """Returns the one GPU of this host that the rank uses.
+
+    Raises:
+        DataError: CONFIG when there are more ranks than GPUs.
+    """
+    if world.local_size > num_gpus:
+        raise DataError(
+            CONFIG, socket.gethostname(), f"{world.local_size} ranks but {num_gpus} GPUs",
+            fix="start one rank a GPU, or hide the GPUs with CUDA_VISIBLE_DEVICES=-1",
+        )  # fmt: skip
+    return world.local_rank
+
+
+def allgather_json(value: Any) -> list[Any]:
+    """Returns every rank's value, by rank. JSON, so nothing that arrives is ever executed."""
+    data = np.frombuffer(json.dumps(value).encode(), np.uint8)
+    lengths = hvd.allgather(tf.constant([len(data)], tf.int64)).numpy()
+    joined = hvd.allgather(tf.constant(data)).numpy().tobytes()
+    stops = np.cumsum(lengths)
+    return [
+        json.loads(joined[stop - length : stop])
+        for stop, length in zip(stops, lengths, strict=True)
+    ]
+
+
+def broadcast_json(value: Any) -> Any:
+    """Returns the chief's value on every rank."""
+    return allgather_json(value)[0]
+
+
+def agree(world: World, error: DataError | None) -> None:
+    """Ends the run on all ranks if one of them has an error, which that rank alone reports.
+
+    Raises:
+        DataError: the error itself, when this is the only rank.
+        SystemExit: with the error's exit code, on every rank, once the line is written.
+    """
+    if world.size == 1:
+        if error is not None:
+            raise error
+        return
+    codes = allgather_json(None if error is None else EXIT_CODES[error.kind])
+    failed = [rank for rank, code in enumerate(codes) if code is not None]
+    if not failed:
+        return
+    if world.rank == failed[0] and error is not None:
+        print(error.report(), file=sys.stderr, flush=True)
+    # A launcher ends the other ranks as soon as one exits: none may before the line is written.
+    allgather_json(None)
+    if world.rank == failed[0]:
+        time.sleep(0.2)
+    raise SystemExit(codes[failed[0]])
+
+
+@contextmanager
+def agreed(world: World) -> Iterator[None]:
+    """Runs a block without collectives; if it fails on one rank, all ranks stop after it."""
+    fault: DataError | None = None
+    try:
+        yield
+    except DataError as error:
+        fault = error
+    except OSError as error:
+        fault = from_os_error(error, "this rank")
+    agree(world, fault)
+
+
+def check_same(world: World, kind: Kind, what: str, value: Any, *, fix: str) -> None:
+    """Stops all ranks unless they all hold the same value; the chief names who differs."""
+    hosts_and_values = allgather_json([socket.gethostname(), value])
+    reference = hosts_and_values[0][1]
+    others = [
+        f"rank {rank} on {host} has {_difference(reference, other)}"
+        for rank, (host, other) in enumerate(hosts_and_values)
+        if other != reference
+    ]
+    fault = None
+    if others and world.is_chief:
+        fault = DataError(kind, what, f"{others[0]}", fix=fix, faults=others[1:])
+    agree(world, fault)
+
+
+def _difference(reference: Any, other: Any) -> str:
+    """The first place where two values differ, as `other in place of reference`."""
+    if isinstance(reference, dict) and isinstance(other, dict):
+        for name in reference.keys() | other.keys():
+            if reference.get(name) != other.get(name):
+                return f"{name} = {other.get(name)}, rank 0 has {reference.get(name)}"
+    return f"{other}, rank 0 has {reference}"
+
+
+def broadcast_variables(variables: Sequence[Any]) -> None:
+    """Gives every rank the chief's values of Keras or TensorFlow variables."""
+    hvd.broadcast_variables([getattr(v, "value", v) for v in variables], root_rank=0)
+
+
+def allreduce_sum(tensors: Sequence[Any]) -> list[Any]:
+    """Sums tensors over all ranks in one grouped allreduce; works inside tf.function."""
+    return list(hvd.grouped_allreduce(list(tensors), op=hvd.Sum))
+
+
+def sum_over_ranks(values: np.ndarray) -> np.ndarray:
+    """Sums a small float64 array over all ranks, outside tf.function."""
+    return np.asarray(hvd.allreduce(tf.constant(values, tf.float64), op=hvd.Sum))
+
+
+@contextmanager
+def peer_failures() -> Iterator[None]:
+    """Turns the failure of a collective, whose cause is another rank, into one RANK line."""
+    try:
+        yield
+    except tf.errors.OpError as error:
+        if "Horovod" not in str(error):
+            raise
+        raise DataError(
+            RANK, f"rank {hvd.rank()}", "another rank stopped while this one waited for it",
+            fix="look for that rank's own error above; --resume goes on from the last checkpoint",
+        ) from error  # fmt: skip

@@ -1,0 +1,144 @@
+"""Writes what a run measures: lines on the terminal, metrics.jsonl and TensorBoard. Chief only."""
+
+import datetime
+import json
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import tensorflow as tf
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+from data_tools.errors import os_errors
+from hvd_train.checkpoint import write_atomically
+
+METRICS_FILE = "metrics.jsonl"
+
+
+class MetricWriter:
+    """Writes each number once, by the same name in metrics.jsonl and in TensorBoard."""
+
+    def __init__(self, run: Path, progress: Progress | None) -> None:
+        self._path = run / METRICS_FILE
+        self._progress = progress
+        with os_errors(self._path):
+            self._file = self._path.open("a", encoding="utf-8")
+            self._tensorboard = tf.summary.create_file_writer(str(run / "tensorboard"))
+
+    def write(self, step: int, prefix: str, values: Mapping[str, float]) -> None:
+        """Writes numbers of one step.
+
+        Args:
+            step: updates done when they were measured.
+            prefix: "train" or the name of the split that was evaluated.
+            values: numbers by name.
+        """
+        line = {"step": step, "split": prefix, "time": timestamp(), **values}
+        with os_errors(self._path):
+            self._file.write(json.dumps(line) + "\n")
+            self._file.flush()
+        with self._tensorboard.as_default(step=step):
+            for name, value in values.items():
+                tf.summary.scalar(f"{prefix}/{name}", value)
+
+    def say(self, text: str) -> None:
+        """Shows a line with the time before it, above the progress bar if there is one."""
+        line = f"{timestamp()}: {text}"
+        if self._progress is None:
+            print(line, flush=True)
+        else:
+            self._progress.console.print(line, markup=False, highlight=False)
+
+    def advance(self, step: int, text: str) -> None:
+        """Shows the state of training: a line, or the progress bar's text on a terminal."""
+        if self._progress is None:
+            self.say(f"step {step}, {text}")
+        else:
+            self._progress.update(self._progress.task_ids[0], completed=step, text=text)
+
+    def close(self) -> None:
+        """Flushes and closes the files."""
+        self._tensorboard.close()
+        self._file.close()
+
+
+class SilentWriter(MetricWriter):
+    """What the ranks other than the chief hold: it writes nothing."""
+
+    def __init__(self) -> None:
+        pass
+
+    def write(self, step: int, prefix: str, values: Mapping[str, float]) -> None:
+        """Writes nothing."""
+
+    def say(self, text: str) -> None:
+        """Says nothing."""
+
+    def advance(self, step: int, text: str) -> None:
+        """Shows nothing."""
+
+    def close(self) -> None:
+        """Has nothing to close."""
+
+
+@contextmanager
+def open_writer(
+    run: Path, *, is_chief: bool, step: int, total_steps: int
+) -> Iterator[MetricWriter]:
+    """Opens the run's writer on the chief, a silent one elsewhere.
+
+    Args:
+        run: the run folder.
+        is_chief: whether this rank writes.
+        step: updates already done; what metrics.jsonl says of later ones is taken out, since they
+            are done again.
+        total_steps: where the progress bar ends.
+    """
+    if not is_chief:
+        yield SilentWriter()
+        return
+    forget_lines_after(run / METRICS_FILE, step)
+    progress = _progress_bar(step, total_steps) if sys.stdout.isatty() else None
+    writer = MetricWriter(run, progress)
+    try:
+        if progress is None:
+            yield writer
+        else:
+            with progress:
+                yield writer
+    finally:
+        writer.close()
+
+
+def timestamp() -> str:
+    """The local time as `2026-11-30 20:45:45.927302`, like the tutorial's lines."""
+    return datetime.datetime.now().isoformat(sep=" ", timespec="microseconds")
+
+
+def forget_lines_after(path: Path, step: int) -> None:
+    """Takes out of a metrics.jsonl the lines of later steps, and a last line cut by a crash."""
+    if not path.exists():
+        return
+    with os_errors(path):
+        lines = path.read_text(encoding="utf-8").splitlines()
+    kept = [line for line in lines if _step_of(line) <= step]
+    write_atomically(path, "".join(line + "\n" for line in kept).encode())
+
+
+def _step_of(line: str) -> float:
+    try:
+        fields: dict[str, Any] = json.loads(line)
+    except ValueError:
+        return float("inf")
+    return float(fields["step"])
+
+
+def _progress_bar(step: int, total_steps: int) -> Progress:
+    progress = Progress(
+        TextColumn("step {task.completed:.0f} of {task.total:.0f}"), BarColumn(),
+        TextColumn("{task.fields[text]}"), TimeRemainingColumn(),
+    )  # fmt: skip
+    progress.add_task("train", total=total_steps, completed=step, text="")
+    return progress

@@ -1,0 +1,68 @@
+"""Layers that need to know of the other ranks."""
+
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from hvd_train import dist
+
+EPSILON = 1e-3
+MOMENTUM = 0.9
+"""Of the moving statistics; they must follow the weights within a run of a few hundred steps."""
+
+
+@keras.saving.register_keras_serializable("hvd_train")
+class SyncBatchNormalization(keras.layers.Layer):
+    """Batch normalisation over the examples of all ranks (Ioffe and Szegedy 2015).
+
+    The mean and variance are those of the global batch, so a run's numbers don't depend on how many
+    ranks it has, and every rank holds the same moving statistics. Costs one small allreduce forward
+    and one backward. Input and output [n, ..., channels]; one mean and variance a channel.
+    """
+
+    def build(self, input_shape: tuple[int, ...]) -> None:
+        """Makes scale, offset and the moving statistics, [channels] each."""
+        shape = (input_shape[-1],)
+        self.gamma = self.add_weight(shape=shape, initializer="ones", name="gamma")
+        self.beta = self.add_weight(shape=shape, initializer="zeros", name="beta")
+        self.moving_mean = self.add_weight(
+            shape=shape, initializer="zeros", trainable=False, name="moving_mean"
+        )
+        self.moving_variance = self.add_weight(
+            shape=shape, initializer="ones", trainable=False, name="moving_variance"
+        )
+
+    def call(self, inputs: Any, training: bool = False) -> Any:
+        """Normalises by the global batch in training, by the moving statistics otherwise."""
+        if not training:
+            return self._normalise(inputs, self.moving_mean.value, self.moving_variance.value)
+        mean, variance = _global_moments(inputs)
+        for moving, now in ((self.moving_mean, mean), (self.moving_variance, variance)):
+            moving.assign(MOMENTUM * moving + (1 - MOMENTUM) * tf.stop_gradient(now))
+        return self._normalise(inputs, mean, variance)
+
+    def _normalise(self, inputs: Any, mean: Any, variance: Any) -> Any:
+        scale = self.gamma.value * tf.math.rsqrt(variance + EPSILON)
+        return inputs * scale + (self.beta.value - mean * scale)
+
+
+def _global_moments(inputs: Any) -> tuple[Any, Any]:
+    """Mean and variance of each channel over all ranks.
+
+    The sums travel in float64: the difference of two nearly equal float32 would lose the variance.
+    """
+    axes = list(range(len(inputs.shape) - 1))
+    local_mean, local_variance = tf.nn.moments(inputs, axes)
+    count = tf.cast(tf.size(inputs[..., 0]), tf.float64)
+    local_mean, local_variance = (
+        tf.cast(local_mean, tf.float64), tf.cast(local_variance, tf.float64)
+    )  # fmt: skip
+    sums = tf.concat(
+        [local_mean * count, (local_variance + local_mean**2) * count, [count]], axis=0
+    )
+    (total,) = dist.allreduce_sum([sums])
+    channels = inputs.shape[-1]
+    mean = total[:channels] / total[-1]
+    variance = tf.maximum(total[channels:-1] / total[-1] - mean**2, 0.0)
+    return tf.cast(mean, inputs.dtype), tf.cast(variance, inputs.dtype)

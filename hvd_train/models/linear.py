@@ -1,0 +1,53 @@
+"""The captcha lesson's model: one dense layer on the pixels, a softmax for each position.
+
+Needs labels of one length. On pictures whose letters move it learns little; it stands here as the
+lesson's own recipe and as the smallest model that the whole machinery can be checked with.
+"""
+
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from data_tools.manifest import ImageSpec, LabelSpec
+
+
+def build(image: ImageSpec, label: LabelSpec, *, init_stddev: float | None) -> keras.Model:
+    """Returns the model: uint8 [n, H, W, C] to logits [n, length, characters].
+
+    Args:
+        image: size of the pictures.
+        label: charset and length.
+        init_stddev: draw weights and biases from normal(0, this), with pixels of 0 to 255, as the
+            lesson did; otherwise Glorot's initialiser with pixels scaled to [-1, 1].
+    """
+    pixels = keras.Input((image.height, image.width, image.channels), dtype="uint8", name="image")
+    if init_stddev is None:
+        x = keras.layers.Rescaling(1 / 127.5, offset=-1.0, name="scale")(pixels)
+        initializers: dict[str, Any] = {}
+    else:
+        x = keras.layers.Rescaling(1.0, name="scale")(pixels)
+        normal = keras.initializers.RandomNormal(stddev=init_stddev)
+        initializers = {"kernel_initializer": normal, "bias_initializer": normal}
+    x = keras.layers.Flatten(name="flatten")(x)
+    units = label.max_length * len(label.charset)
+    x = keras.layers.Dense(units, name="dense", **initializers)(x)
+    logits = keras.layers.Reshape((label.max_length, len(label.charset)), name="logits")(x)
+    return keras.Model(pixels, logits, name="linear")
+
+
+def losses(logits: Any, labels: Any) -> Any:
+    """Cross-entropy of each example, averaged over its positions: [n].
+
+    Args:
+        logits: [n, length, characters].
+        labels: int32 [n, length].
+    """
+    each = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=logits)
+    return tf.reduce_mean(each, axis=1)
+
+
+def decode(logits: np.ndarray) -> np.ndarray:
+    """Returns the most probable character of each position, int32 [n, length]."""
+    return np.argmax(logits, axis=2).astype(np.int32)

@@ -1,0 +1,211 @@
+"""A run before its first step: what it goes on from, its data, and that all ranks agree.
+
+The run folder:
+
+    runs/NAME/config.yaml      the settings, the batch resolved
+              metrics.jsonl    a line for each step shown and each evaluation
+              tensorboard/
+              checkpoints/step-00001000/
+              eval.json        the last checkpoint, evaluated once
+"""
+
+import dataclasses
+import json
+import platform
+from collections.abc import Collection
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, TypeVar
+
+import yaml
+
+from data_tools import datasets, manifest
+from data_tools.errors import CONFIG, HOST, INTEGRITY, DataError
+from data_tools.manifest import Manifest
+from hvd_train import checkpoint, config, dist
+from hvd_train.config import TrainConfig
+from hvd_train.data.sharding import even_split, total_steps
+from hvd_train.data.source import Source, check_own_hashes, open_source
+from hvd_train.dist import World
+from hvd_train.task import Task
+
+C = TypeVar("C", bound=TrainConfig)
+
+CONFIG_FILE = "config.yaml"
+RESULT_FILE = "eval.json"
+LIBRARIES = ("tensorflow", "keras", "horovod", "numpy", "hvd-train")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Data:
+    """The opened data set of a run."""
+
+    folder: Path
+    manifest: Manifest
+    digest: str
+    train: Source
+    test: Source
+
+
+def settle(settings: C, given: Collection[str], folder: Path, world: World) -> tuple[C, bool]:
+    """Returns the settings that hold, and whether there is a run to go on with; a collective.
+
+    Args:
+        settings: what this call asks for.
+        given: the settings that it names itself.
+        folder: the run folder, which only the chief needs to see.
+        world: the ranks.
+
+    Raises:
+        DataError: CONFIG when the run exists and isn't to be resumed, or a setting that changes its
+            mathematics differs from the saved one.
+    """
+    saved: dict[str, Any] | None = None
+    with dist.agreed(world):
+        if world.is_chief:
+            saved = _saved_settings(folder, resume=settings.run.resume)
+    saved = dist.broadcast_json(saved)
+    settings = config.resolve_batch(settings, world.size)
+    with dist.agreed(world):
+        if saved is not None:
+            settings = config.resumed(settings, saved, given)
+    return settings, saved is not None
+
+
+def _saved_settings(folder: Path, *, resume: bool) -> dict[str, Any] | None:
+    if not folder.exists():
+        return None
+    if not resume:
+        raise DataError(
+            CONFIG, folder, "the run folder exists already",
+            fix="choose another --name, or go on with --resume",
+        )  # fmt: skip
+    if folder.stat().st_mode & 0o002:
+        raise DataError(
+            CONFIG, folder, "other users can write to the run folder",
+            fix=f"check what is in it, then: chmod o-w {folder}",
+        )  # fmt: skip
+    if not (folder / CONFIG_FILE).exists():
+        return None
+    return config.read_yaml(folder / CONFIG_FILE)
+
+
+def open_data(task: Task, settings: TrainConfig, world: World) -> Data:
+    """Opens the splits, checked whole, the same on all ranks, and large enough; a collective.
+
+    Raises:
+        DataError: CONFIG without a data set or with a batch that doesn't fit it, INTEGRITY when it
+            is damaged or differs between ranks.
+    """
+    with dist.agreed(world):
+        folder = datasets.locate(task.name, settings.data.data, task.how_to_make_data)
+        loaded = manifest.load(folder)
+        digest = manifest.digest(folder)
+    dist.check_same(
+        world, INTEGRITY, "data set", {"manifest": digest},
+        fix="give every host a copy of the same data set",
+    )  # fmt: skip
+    budget = settings.data.memory_budget * 2**30
+    with dist.agreed(world):
+        check_own_hashes(folder, loaded, local_rank=world.local_rank, local_size=world.local_size)
+        train = open_source(folder, loaded, settings.data.train_split, budget=budget)
+        test = open_source(folder, loaded, settings.data.test_split, budget=budget)
+        check_batch(settings, len(train), world.size)
+    return Data(folder=folder, manifest=loaded, digest=digest, train=train, test=test)
+
+
+def check_batch(settings: TrainConfig, num_examples: int, size: int) -> None:
+    """Raises CONFIG unless each rank has an example a step and the split fills a batch."""
+    batch = settings.optim.global_batch
+    assert batch is not None
+    if batch > num_examples:
+        raise DataError(
+            CONFIG, "--batch-size",
+            f"a step takes {batch} examples over {size} ranks, the split "
+            f"{settings.data.train_split} has {num_examples}",
+            fix="lower --batch-size or --global-batch",
+        )  # fmt: skip
+    if batch < size:
+        raise DataError(
+            CONFIG, "--global-batch", f"{batch} examples a step for {size} ranks",
+            fix="give each rank at least one: raise --global-batch or start fewer ranks",
+        )  # fmt: skip
+
+
+def steps_of(settings: TrainConfig, num_examples: int) -> int:
+    """Returns the number of updates of the whole run."""
+    optim = settings.optim
+    assert optim.global_batch is not None
+    return optim.steps or total_steps(
+        num_examples, epochs=optim.epochs, global_batch_size=optim.global_batch
+    )
+
+
+def check_ranks_agree(settings: TrainConfig, variables: dict[str, Any], world: World) -> None:
+    """Stops all ranks unless they run the same versions, settings and model; a collective."""
+    versions = {name: version(name) for name in LIBRARIES}
+    versions["python"] = platform.python_version()
+    dist.check_same(
+        world, HOST, "versions", versions, fix="install the same versions on every host"
+    )
+    shared = {k: v for k, v in config.flat(settings).items() if k not in config.FREE_BETWEEN_RANKS}
+    dist.check_same(
+        world, CONFIG, "settings", shared, fix="give every rank the same flags and --config file"
+    )
+    dist.check_same(
+        world, CONFIG, "model", variables, fix="give every rank the same code and data set"
+    )
+
+
+def describe(settings: TrainConfig, data: Data, world: World) -> list[str]:
+    """Says in words what will be trained on what, and what becomes of the examples left over."""
+    image, batch = data.manifest.image, settings.optim.global_batch
+    assert batch is not None
+    shares = [len(even_split(batch, rank=r, size=world.size)) for r in (0, world.size - 1)]
+    share = f"{shares[0]}" if shares[0] == shares[1] else f"{shares[0]} or {shares[1]}"
+    steps = steps_of(settings, len(data.train))
+    return [
+        f"data: {data.folder}, {len(data.train)} to train on, {len(data.test)} to test on, "
+        f"{image.width}x{image.height}x{image.channels}",
+        f"batch: {batch} a step, {share} a rank on {world.size} ranks; {steps} steps = "
+        f"{steps * batch / len(data.train):.4g} epochs; the order goes on over an epoch's end, so "
+        "no example is dropped or repeated",
+    ]
+
+
+def write_settings(folder: Path, settings: TrainConfig) -> None:
+    """Creates the run folder with its config.yaml."""
+    values = yaml.safe_dump(config.flat(settings), sort_keys=False)
+    folder.mkdir(parents=True, exist_ok=True)
+    checkpoint.write_atomically(folder / CONFIG_FILE, values.encode())
+
+
+def write_result(folder: Path, values: dict[str, Any]) -> None:
+    """Writes eval.json."""
+    data = json.dumps(values, indent=1) + "\n"
+    checkpoint.write_atomically(folder / RESULT_FILE, data.encode())
+
+
+def data_state(data: Data) -> dict[str, Any]:
+    """What a checkpoint says of its data set."""
+    label = data.manifest.label
+    return {"manifest": data.digest, "label": dataclasses.asdict(label) if label else None}
+
+
+def check_data_state(state: dict[str, Any], data: Data, folder: Path) -> None:
+    """Raises CONFIG when a run goes on with another data set than it was started with."""
+    now = data_state(data)
+    before_label, label = state["label"] or {}, now["label"] or {}
+    if before_label.get("charset") != label.get("charset"):
+        raise DataError(
+            CONFIG, folder,
+            f"the checkpoint's charset is {before_label.get('charset')!r}, the data set's is "
+            f"{label.get('charset')!r}",
+            fix="go on with the data set that the run was started with, or start one with --name",
+        )  # fmt: skip
+    if state["manifest"] != now["manifest"]:
+        raise DataError(
+            CONFIG, folder, f"the run was started on another data set than {data.folder}",
+            fix="go on with the data set that the run was started with, or start one with --name",
+        )  # fmt: skip

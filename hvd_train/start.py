@@ -1,0 +1,76 @@
+"""From a command line to the training loop: settings, threads, TensorFlow, ranks, in this order.
+
+TensorFlow, MPI and Horovod read their environment when they load, so nothing above this module's
+lazy imports may import them.
+"""
+
+import importlib
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+from data_tools import launch_env
+from data_tools.errors import CONFIG, DataError, run_main
+from data_tools.launch_env import LaunchEnv
+from hvd_train import config, threads
+from hvd_train.config import TrainConfig
+
+
+def main(argv: Sequence[str], *, prog: str, config_type: type[TrainConfig], task_path: str) -> int:
+    """Trains as the command line says and returns the exit code.
+
+    Args:
+        argv: the flags.
+        prog: the command, for help and messages.
+        config_type: the task's settings.
+        task_path: `module:name` of the Task, imported once the threads are set.
+    """
+    return run_main(lambda: _train(argv, prog, config_type, task_path), debug="--debug" in argv)
+
+
+def _train(argv: Sequence[str], prog: str, config_type: type[TrainConfig], task_path: str) -> None:
+    launch = launch_env.read()
+    settings, given, fault = None, frozenset[str](), None
+    try:
+        settings, given = config.parse_config(config_type, argv, prog=prog)
+    except DataError as error:
+        # Among several ranks all must hear of it, or the launcher would report the first to exit.
+        fault = error
+        if launch.size == 1:
+            raise
+    chosen = threads.configure(launch)
+    dist = import_trainer("hvd_train.dist")
+    world = dist.init(launch)
+    dist.agree(world, fault)
+    assert settings is not None
+    if world.is_chief:
+        print(describe(launch, chosen), flush=True)
+    module, _, name = task_path.partition(":")
+    task = getattr(import_trainer(module), name)
+    import_trainer("hvd_train.train").train_and_evaluate(task, settings, given, world)
+
+
+def import_trainer(module: str) -> Any:
+    """Imports a module that needs TensorFlow and Horovod.
+
+    Raises:
+        DataError: CONFIG when one of them isn't installed.
+    """
+    try:
+        return importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.partition(".")[0] in ("hvd_train", "data_tools"):
+            raise
+        raise DataError(
+            CONFIG, sys.executable, f"{error.name} is not installed for this Python",
+            fix="run make env, or python tools/build_horovod.py, and use .venv/bin/python",
+        ) from error  # fmt: skip
+
+
+def describe(launch: LaunchEnv, chosen: dict[str, str]) -> str:
+    """Says how the run was started and which settings it computes with."""
+    settings = " ".join(f"{name}={value}" for name, value in chosen.items())
+    return (
+        f"ranks: {launch.size}, {launch.local_size} on this host, "
+        f"launcher {launch.launcher}; {settings}"
+    )

@@ -1,0 +1,326 @@
+"""Trains and evaluates a task: the same run on any number of ranks.
+
+Every rank computes the gradient of its share of the global batch; one grouped allreduce sums them,
+and every rank applies the same update. Only the chief writes.
+"""
+
+import math
+import time
+from collections.abc import Collection, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from data_tools.errors import CONFIG, NUMERIC, DataError
+from hvd_train import checkpoint, dist, optim, run
+from hvd_train.checkpoint import Checkpoint
+from hvd_train.config import TrainConfig
+from hvd_train.data import pipeline, sharding
+from hvd_train.data.source import Batch
+from hvd_train.dist import World
+from hvd_train.evaluate import Evaluation, Evaluator
+from hvd_train.metric_writer import MetricWriter, open_writer, timestamp
+from hvd_train.run import Data
+from hvd_train.task import Recogniser, Task
+
+C = TypeVar("C", bound=TrainConfig)
+
+
+class Trainer:
+    """A model with its optimizer and moving averages, and the step that updates them."""
+
+    def __init__(self, recogniser: Recogniser, config: TrainConfig) -> None:
+        assert config.optim.global_batch is not None
+        self.recogniser = recogniser
+        self._global_batch = config.optim.global_batch
+        self._dtype = config.run.dtype
+        self._model = recogniser.model
+        self._optimizer = optim.build_optimizer(config.optim)
+        self._optimizer.build(self._model.trainable_variables)
+        self.ema = optim.MovingAverage(self._model.variables)
+        self._compiled_update = tf.function(self._update)
+
+    def step(self, batch: Batch, *, rate: float, decay: float) -> tuple[float, np.ndarray]:
+        """Trains on this rank's share of a global batch; a collective.
+
+        Returns:
+            The loss before the update, averaged over the global batch, and this rank's outputs.
+        """
+        with dist.peer_failures():
+            loss, outputs = self._compiled_update(
+                batch.images,
+                batch.labels,
+                tf.constant(rate, self._dtype),
+                tf.constant(decay, self._dtype),
+            )
+            return float(loss), outputs.numpy()
+
+    def _update(self, images: Any, labels: Any, rate: Any, decay: Any) -> tuple[Any, Any]:
+        variables = self._model.trainable_variables
+        with tf.GradientTape() as tape:
+            outputs = self._model(images, training=True)
+            loss = tf.reduce_sum(self.recogniser.losses(outputs, labels))
+        gradients = tape.gradient(loss, [variable.value for variable in variables])
+        # Sums over examples, divided by the global batch: exact when ranks have unequal shares.
+        *gradients, loss = dist.allreduce_sum([*gradients, loss])
+        self._optimizer.learning_rate.assign(rate)
+        self._optimizer.apply([g / self._global_batch for g in gradients], variables)
+        self.ema.update(decay)
+        return loss / self._global_batch, outputs
+
+    def broadcast(self) -> None:
+        """Gives every rank the chief's weights, optimizer state and moving averages."""
+        dist.broadcast_variables(
+            [*self._model.variables, *self._optimizer.variables, *self.ema.variables]
+        )
+
+    def snapshot(self, step: int, state: dict[str, Any]) -> Checkpoint:
+        """Copies the whole state after `step` updates."""
+        weights = by_path(self._model.variables)
+        averages = dict(zip(weights, self.ema.variables, strict=True))
+        return Checkpoint(
+            step=step,
+            weights={name: variable.numpy() for name, variable in weights.items()},
+            optimizer={n: v.numpy() for n, v in by_path(self._optimizer.variables).items()},
+            ema={name: average.numpy() for name, average in averages.items()},
+            state=state,
+        )
+
+    def load(self, saved: Checkpoint, where: Path) -> None:
+        """Takes the state of a checkpoint.
+
+        Raises:
+            DataError: CONFIG when its variables are not those of this model.
+        """
+        weights = by_path(self._model.variables)
+        averages = dict(zip(weights, self.ema.variables, strict=True))
+        optimizer = by_path(self._optimizer.variables)
+        for variables, arrays in (
+            (weights, saved.weights), (optimizer, saved.optimizer), (averages, saved.ema)
+        ):  # fmt: skip
+            shapes = {name: tuple(v.shape) for name, v in variables.items()}
+            if shapes != {name: array.shape for name, array in arrays.items()}:
+                raise DataError(
+                    CONFIG, where, "the checkpoint's variables are not those of this model",
+                    fix="start a new run with --name",
+                )  # fmt: skip
+            for name, variable in variables.items():
+                variable.assign(arrays[name])
+
+    def shapes(self) -> dict[str, list[int]]:
+        """The model's variables by name."""
+        return {name: list(v.shape) for name, v in by_path(self._model.variables).items()}
+
+
+def by_path(variables: Sequence[Any]) -> dict[str, Any]:
+    """Variables by their Keras path, which tells each from all others."""
+    named = {variable.path: variable for variable in variables}
+    assert len(named) == len(variables), "two variables share a path"
+    return named
+
+
+def train_and_evaluate(task: Task, config: C, given: Collection[str], world: World) -> Evaluation:
+    """Trains a task to its last step and evaluates the result once; a collective.
+
+    Args:
+        task: what is learnt.
+        config: the settings of this call.
+        given: the settings that this call names itself, which on resume must not contradict the
+            run's own.
+        world: the ranks.
+
+    Returns:
+        The evaluation of the last checkpoint on the test split.
+    """
+    folder = config.run.runs_dir / (config.run.name or task.name)
+    config, exists = run.settle(config, given, folder, world)
+    if config.run.deterministic:
+        tf.config.experimental.enable_op_determinism()
+    data = run.open_data(task, config, world)
+    # Each rank starts from other weights; what makes them equal is the broadcast below.
+    keras.utils.set_random_seed(config.run.seed + world.rank)
+    with dist.agreed(world):
+        trainer = Trainer(task.build(config, data.manifest), config)
+    run.check_ranks_agree(config, trainer.shapes(), world)
+    start = restore(trainer, data, folder, world) if exists else 0
+    trainer.broadcast()
+    if world.is_chief:
+        lines = [*run.describe(config, data, world), optim.describe_rate(config.optim)]
+        print("\n".join(lines), flush=True)
+    with dist.agreed(world):
+        if world.is_chief:
+            run.write_settings(folder, config)
+    total = run.steps_of(config, len(data.train))
+    with open_writer(folder, is_chief=world.is_chief, step=start, total_steps=total) as writer:
+        return Loop(task, config, trainer, data, world).run(folder, start, writer)
+
+
+def restore(trainer: Trainer, data: Data, folder: Path, world: World) -> int:
+    """Loads the newest whole checkpoint on the chief and returns its step on every rank."""
+    step = 0
+    with dist.agreed(world):
+        if world.is_chief:
+            skipped: list[str] = []
+            saved = checkpoint.restore_newest(folder, skipped=skipped)
+            if saved is not None:
+                run.check_data_state(saved.state, data, folder)
+                trainer.load(saved, folder)
+                step = saved.step
+            from_where = f"goes on from step {step}" if step else "has no checkpoint: starts fresh"
+            print("\n".join([*skipped, f"{folder} {from_where}"]), flush=True)
+    return int(dist.broadcast_json(step))
+
+
+class Loop:
+    """The steps of a run, with what is shown, evaluated and saved between them."""
+
+    def __init__(
+        self, task: Task, config: TrainConfig, trainer: Trainer, data: Data, world: World
+    ) -> None:
+        assert config.optim.global_batch is not None
+        self._task, self._config, self._trainer = task, config, trainer
+        self._data, self._world = data, world
+        self._global_batch = config.optim.global_batch
+        self._total = run.steps_of(config, len(data.train))
+        self._evaluator = Evaluator(trainer.recogniser, data.test, world)
+        self._input_wait = pipeline.InputWait()
+        self._clock = Clock()
+
+    def run(self, folder: Path, start: int, writer: MetricWriter) -> Evaluation:
+        """Trains from step `start` to the last, and evaluates the last checkpoint."""
+        steps = range(start, self._total)
+        batches = pipeline.prefetch(self._data.train, self._own_ids, steps, self._input_wait)
+        evaluation = None
+        for step, batch in zip(steps, batches, strict=True):
+            self._train(step, batch, writer)
+            done = step + 1
+            if self._is_last(done) or done % self._config.run.checkpoint_every == 0:
+                self._save(folder, done)
+                self._clock.restart()
+            if self._is_last(done) or self._evaluation_is_due(done):
+                evaluation = self._evaluate(done, writer)
+                self._clock.restart()
+        if evaluation is None:
+            writer.say(f"all {self._total} steps are done already")
+            evaluation = self._evaluate(start, writer)
+        self._write_result(folder, max(start, self._total), evaluation)
+        return evaluation
+
+    def _own_ids(self, step: int) -> np.ndarray:
+        ids = sharding.global_batch(
+            step, size=self._global_batch, num_examples=len(self._data.train),
+            seed=self._config.run.seed, shuffle=self._config.data.shuffle,
+        )  # fmt: skip
+        share = sharding.even_split(len(ids), rank=self._world.rank, size=self._world.size)
+        return ids[share.start : share.stop]
+
+    def _epoch(self, step: int) -> float:
+        return step * self._global_batch / len(self._data.train)
+
+    def _is_last(self, done: int) -> bool:
+        return done == self._total
+
+    def _evaluation_is_due(self, done: int) -> bool:
+        every = self._config.run.eval_every
+        return every > 0 and self._epoch(done) // every > self._epoch(done - 1) // every
+
+    def _train(self, step: int, batch: Batch, writer: MetricWriter) -> None:
+        settings = self._config.optim
+        rate = optim.learning_rate(
+            settings, epoch=self._epoch(step), total_epochs=self._epoch(self._total)
+        )
+        decay = optim.ema_decay(settings.ema_decay, step)
+        loss, outputs = self._trainer.step(batch, rate=rate, decay=decay)
+        self._clock.steps += 1
+        if not math.isfinite(loss):
+            # The loss is the same sum on every rank, so all of them come here.
+            fault = DataError(
+                NUMERIC, f"step {step}", f"the loss is {loss}",
+                fix="lower --base-lr; the last checkpoint is kept",
+            )  # fmt: skip
+            dist.agree(self._world, fault)
+        if step % self._config.run.log_every == 0:
+            self._show(step, loss, rate, self._accuracy(outputs, batch), writer)
+
+    def _accuracy(self, outputs: np.ndarray, batch: Batch) -> float:
+        """The share of the global batch whose whole label is right; a collective."""
+        correct = self._trainer.recogniser.correct(outputs, batch.labels).sum()
+        return float(dist.sum_over_ranks(np.array([correct]))[0]) / self._global_batch
+
+    def _show(
+        self, step: int, loss: float, rate: float, accuracy: float, writer: MetricWriter
+    ) -> None:
+        sec_per_batch = self._clock.seconds_a_step()
+        values = {
+            "loss": loss,
+            self._task.metric: accuracy,
+            "learning_rate": rate,
+            "epoch": self._epoch(step),
+            "examples_per_sec": self._global_batch / sec_per_batch,
+            "sec_per_batch": sec_per_batch,
+            "input_wait_sec": self._input_wait.seconds,
+        }
+        speed = f"{values['examples_per_sec']:.1f} examples/sec; {sec_per_batch:.3f} sec/batch"
+        with dist.agreed(self._world):
+            writer.write(step, "train", values)
+            writer.advance(
+                step, f"loss = {loss:.2f}, {self._task.metric} = {accuracy:.3f} ({speed})"
+            )
+        self._clock.restart()
+
+    def _evaluate(self, done: int, writer: MetricWriter) -> Evaluation:
+        with self._trainer.ema.swapped_in():
+            evaluation = self._evaluator.run()
+        split = self._config.data.test_split
+        with dist.agreed(self._world):
+            writer.write(
+                done, split, {"loss": evaluation.loss, self._task.metric: evaluation.accuracy}
+            )
+            writer.say(
+                f"{split} {self._task.metric} = {evaluation.accuracy:.4f} "
+                f"({evaluation.correct} of {evaluation.examples}) after {done} steps"
+            )
+        return evaluation
+
+    def _save(self, folder: Path, done: int) -> None:
+        with dist.agreed(self._world):
+            if self._world.is_chief:
+                snapshot = self._trainer.snapshot(done, run.data_state(self._data))
+                checkpoint.save(folder, snapshot, keep=self._config.run.keep_checkpoints)
+
+    def _write_result(self, folder: Path, step: int, evaluation: Evaluation) -> None:
+        values = {
+            "step": step,
+            "split": self._config.data.test_split,
+            "examples": evaluation.examples,
+            "correct": evaluation.correct,
+            self._task.metric: evaluation.accuracy,
+            "loss": evaluation.loss,
+            "weights": "moving averages",
+            "data": self._data.digest,
+            "ranks": self._world.size,
+            "global_batch": self._global_batch,
+            "time": timestamp(),
+        }
+        with dist.agreed(self._world):
+            if self._world.is_chief:
+                run.write_result(folder, values)
+
+
+class Clock:
+    """Time of the steps since it was last restarted."""
+
+    def __init__(self) -> None:
+        self.restart()
+
+    def restart(self) -> None:
+        """Starts an interval of no steps."""
+        self._start = time.perf_counter()
+        self.steps = 0
+
+    def seconds_a_step(self) -> float:
+        """The mean time of a step of the interval, in seconds."""
+        return (time.perf_counter() - self._start) / max(self.steps, 1)
