@@ -77,7 +77,7 @@ class DataError(Exception):
 
 
 def one_line(text: str) -> str:
-    """Replaces line breaks and all else that isn't printable: it would split or hide the message."""
+    """Replaces line breaks and all that isn't printable, which would split or hide the message."""
     return "".join(char if char.isprintable() else " " for char in text).strip()
 
 
