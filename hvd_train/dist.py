@@ -13,7 +13,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+import horovod
 import horovod.tensorflow as hvd
+import keras
 import numpy as np
 import tensorflow as tf
 
@@ -67,6 +69,11 @@ def init(launch: LaunchEnv) -> World:
             tf.config.set_visible_devices(gpu, "GPU")
             tf.config.experimental.set_memory_growth(gpu, True)
     return world
+
+
+def horovod_version() -> str:
+    """The version of the Horovod that carries the collectives."""
+    return str(horovod.__version__)
 
 
 def gpu_index(num_gpus: int, world: World) -> int:
@@ -163,7 +170,8 @@ def _difference(reference: Any, other: Any) -> str:
 
 def broadcast_variables(variables: Sequence[Any]) -> None:
     """Gives every rank the chief's values of Keras or TensorFlow variables."""
-    hvd.broadcast_variables([getattr(v, "value", v) for v in variables], root_rank=0)
+    plain = [v.value if isinstance(v, keras.Variable) else v for v in variables]
+    hvd.broadcast_variables(plain, root_rank=0)
 
 
 def allreduce_sum(tensors: Sequence[Any]) -> list[Any]:

@@ -11,6 +11,7 @@ from typing import Any
 import tensorflow as tf
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
+from data_tools import launch_env
 from data_tools.errors import os_errors
 from hvd_train.checkpoint import write_atomically
 
@@ -100,7 +101,10 @@ def open_writer(
         yield SilentWriter()
         return
     forget_lines_after(run / METRICS_FILE, step)
-    progress = _progress_bar(step, total_steps) if sys.stdout.isatty() else None
+    # Under a launcher standard output may look like a terminal (mpirun gives each rank one) but is
+    # read by the launcher, which would pass on a thousand redrawn bars.
+    alone = launch_env.read().launcher == "none"
+    progress = _progress_bar(step, total_steps) if alone and sys.stdout.isatty() else None
     writer = MetricWriter(run, progress)
     try:
         if progress is None:

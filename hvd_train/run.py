@@ -14,12 +14,15 @@ import json
 import platform
 from collections.abc import Collection
 from dataclasses import dataclass
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any, TypeVar
 
+import keras
+import numpy as np
+import tensorflow as tf
 import yaml
 
+import data_tools
 from data_tools import datasets, manifest
 from data_tools.errors import CONFIG, HOST, INTEGRITY, DataError
 from data_tools.manifest import Manifest
@@ -34,7 +37,6 @@ C = TypeVar("C", bound=TrainConfig)
 
 CONFIG_FILE = "config.yaml"
 RESULT_FILE = "eval.json"
-LIBRARIES = ("tensorflow", "keras", "horovod", "numpy", "hvd-train")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -144,10 +146,8 @@ def steps_of(settings: TrainConfig, num_examples: int) -> int:
 
 def check_ranks_agree(settings: TrainConfig, variables: dict[str, Any], world: World) -> None:
     """Stops all ranks unless they run the same versions, settings and model; a collective."""
-    versions = {name: version(name) for name in LIBRARIES}
-    versions["python"] = platform.python_version()
     dist.check_same(
-        world, HOST, "versions", versions, fix="install the same versions on every host"
+        world, HOST, "versions", versions(), fix="install the same versions on every host"
     )
     shared = {k: v for k, v in config.flat(settings).items() if k not in config.FREE_BETWEEN_RANKS}
     dist.check_same(
@@ -156,6 +156,18 @@ def check_ranks_agree(settings: TrainConfig, variables: dict[str, Any], world: W
     dist.check_same(
         world, CONFIG, "model", variables, fix="give every rank the same code and data set"
     )
+
+
+def versions() -> dict[str, str]:
+    """The versions of this rank's Python and of what it computes with."""
+    return {
+        "python": platform.python_version(),
+        "hvd-train": data_tools.__version__,
+        "horovod": dist.horovod_version(),
+        "tensorflow": tf.__version__,
+        "keras": keras.__version__,
+        "numpy": np.__version__,
+    }
 
 
 def describe(settings: TrainConfig, data: Data, world: World) -> list[str]:
