@@ -10,8 +10,9 @@ from typing import TypeVar
 
 import tyro
 
+from data_tools.durable import write_synced
 from data_tools.workers import default_workers, run_tasks
-from data_tools.writer import atomic_folder, write_synced
+from data_tools.writer import atomic_folder
 
 T = TypeVar("T")
 

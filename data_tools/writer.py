@@ -19,6 +19,7 @@ from typing import BinaryIO
 import numpy as np
 
 from data_tools import schema, tfrecord
+from data_tools.durable import sync_folder, write_synced
 from data_tools.errors import CONFIG, DataError, from_os_error
 from data_tools.manifest import FILE_NAME, Manifest, Shard, Split, dump
 
@@ -70,23 +71,6 @@ def _remove(path: Path) -> None:
         shutil.rmtree(path)
     else:
         path.unlink(missing_ok=True)
-
-
-def sync_folder(folder: Path) -> None:
-    """Makes the names in a folder durable."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-def write_synced(path: Path, data: bytes) -> None:
-    """Writes a file and flushes it to the disk."""
-    with path.open("wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
 
 
 class ShardWriter:
