@@ -1,9 +1,13 @@
-"""TensorFlow is imported by the tests that compare with it, and by no other."""
+"""Runs commands in the process of the tests; TensorFlow is imported by those that need it."""
 
+import contextlib
+import io
 import os
+from collections.abc import Callable
 from types import ModuleType
 
 import pytest
+from small_captchas import Ran
 
 
 @pytest.fixture(scope="session")
@@ -19,3 +23,21 @@ def tfds(tf: ModuleType) -> ModuleType:
     import tensorflow_datasets as tfds
 
     return tfds
+
+
+@pytest.fixture(scope="session")
+def data_tools() -> Callable[..., Ran]:
+    """`data_tools(*args)` runs the command in this process, which saves the start of another."""
+
+    from data_tools import cli
+
+    def run(*args: object) -> Ran:
+        out, err = io.StringIO(), io.StringIO()
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+            try:
+                rc = cli.main([str(arg) for arg in args])
+            except SystemExit as stop:  # --help
+                rc = int(stop.code or 0)
+        return Ran(rc=rc, stdout=out.getvalue(), stderr=err.getvalue())
+
+    return run
