@@ -25,6 +25,11 @@ def tfds(tf: ModuleType) -> ModuleType:
     return tfds
 
 
+def content(stream: io.TextIOWrapper) -> str:
+    stream.flush()
+    return bytes(stream.buffer.getvalue()).decode()  # type: ignore[attr-defined]
+
+
 @pytest.fixture(scope="session")
 def data_tools() -> Callable[..., Ran]:
     """`data_tools(*args)` runs the command in this process, which saves the start of another."""
@@ -32,12 +37,14 @@ def data_tools() -> Callable[..., Ran]:
     from data_tools import cli
 
     def run(*args: object) -> Ran:
-        out, err = io.StringIO(), io.StringIO()
+        # With an encoding, as a terminal has it: a StringIO has none.
+        out = io.TextIOWrapper(io.BytesIO(), encoding="utf-8")
+        err = io.TextIOWrapper(io.BytesIO(), encoding="utf-8", errors="backslashreplace")
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
             try:
                 rc = cli.main([str(arg) for arg in args])
             except SystemExit as stop:  # --help
                 rc = int(stop.code or 0)
-        return Ran(rc=rc, stdout=out.getvalue(), stderr=err.getvalue())
+        return Ran(rc=rc, stdout=content(out), stderr=content(err))
 
     return run

@@ -1,7 +1,7 @@
 import json
+import resource
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -28,11 +28,13 @@ def has_cli(package: str) -> bool:
 def test_help_takes_under_half_a_second_and_is_success(run_cli: RunCli, command: list[str]) -> None:
     if not has_cli(command[0]):
         pytest.skip(f"there is no {command[0]}/cli.py yet")
-    seconds = []
+    seconds: list[float] = []
     while len(seconds) < 5 and min(seconds, default=1.0) >= 0.5:
-        start = time.perf_counter()
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
         ran = run_cli(command)
-        seconds.append(time.perf_counter() - start)
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        # Of the processor, which other work on the machine lengthens less than that of the clock.
+        seconds.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
         assert (ran.rc, ran.stderr) == (0, "")
         assert "usage:" in ran.stdout.lower()
     assert min(seconds) < 0.5
@@ -98,13 +100,20 @@ def test_help_of_a_command_shows_its_flags_with_their_defaults(data_tools: Tools
         assert flag in text
 
 
+COMMANDS = "the commands: make-captcha, captcha-to-tfrecord, verify, info"
 REFUSED = {
-    ("mkae-captcha", "out"): "TODO",
-    (): "TODO",
-    ("verify",): "TODO",
-    ("verify", "out", "--colour"): "TODO",
-    ("make-captcha", "out", "--count", "many"): "TODO",
-    ("info", "one", "two"): "TODO",
+    ("mkae-captcha", "out"): f"no command 'mkae-captcha'; {COMMANDS}",
+    (): f"no command is given; {COMMANDS}",
+    ("verify",): (
+        "Missing from data_tools verify: PATH Data set folder. (required); "
+        "see data_tools verify --help"
+    ),
+    ("verify", "out", "--colour"): ("Unrecognized options: --colour; see data_tools verify --help"),
+    ("make-captcha", "out", "--count", "many"): (
+        "Error parsing --count: invalid literal for int() with base 10: 'many'; "
+        "see data_tools make-captcha --help"
+    ),
+    ("info", "one", "two"): "Unrecognized options: two; see data_tools info --help",
 }
 
 

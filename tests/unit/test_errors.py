@@ -233,3 +233,29 @@ def test_a_narrow_terminal_does_not_change_the_line(monkeypatch: pytest.MonkeyPa
     wide = refused("--count", "many")
     monkeypatch.setenv("COLUMNS", "30")
     assert refused("--count", "many") == wide
+
+
+PARSE = """
+from dataclasses import dataclass
+import sys
+from data_tools import errors
+
+@dataclass
+class Flags:
+    count: int
+
+sys.exit(errors.run_main(lambda: errors.parse_flags(Flags, prog="tool", argv=["--count", "many"])))
+"""
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1", "utf-8"])
+def test_a_terminal_of_another_encoding_does_not_empty_the_line(encoding: str) -> None:
+    ran = subprocess.run(
+        [sys.executable, "-c", PARSE], capture_output=True, check=False, text=True,
+        env={"PYTHONIOENCODING": encoding},
+    )  # fmt: skip
+    assert ran.returncode == 2
+    assert ran.stderr == (
+        "error: CONFIG: command line: Error parsing --count: "
+        "invalid literal for int() with base 10: 'many'; see tool --help\n"
+    )

@@ -128,9 +128,9 @@ def test_a_jpeg_record_decodes_to_the_images_own_pixels() -> None:
     np.testing.assert_array_equal(pixels, images.decode(image, "here"))
 
 
-def png_record(text: str = "CABZ", charset: str = UPPER, **changes: object) -> bytes:
+def png_record(written: str = "CABZ", **changes: object) -> bytes:
     features = tfrecord.decode_example(
-        schema.captcha_record(images.encode_png(PIXELS), text, charset)
+        schema.captcha_record(images.encode_png(PIXELS), written, UPPER)
     )
     flat = {name: values[0] for name, values in features.items()} | changes
     return tfrecord.encode_example({k: v for k, v in flat.items() if v is not None})

@@ -2,6 +2,7 @@ import gzip
 import hashlib
 import json
 import shutil
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -70,7 +71,9 @@ def refused(data_tools: Tools, out: Path) -> str:
 def test_a_whole_data_set_is_ok(data_tools: Tools, pristine: Path) -> None:
     ran = data_tools("verify", pristine)
     assert (ran.rc, ran.stderr) == (0, "")
-    assert ran.stdout == "TODO"
+    train, test = (split.examples for split in manifest.load(pristine).splits.values())
+    assert train + test == 80
+    assert ran.stdout == f"{pristine}: ok: train {train}, test {test}\n"
 
 
 def test_verify_changes_nothing(data_tools: Tools, out: Path, pristine: Path) -> None:
@@ -294,10 +297,25 @@ def test_the_trainers_checks_find_what_verify_finds(out: Path) -> None:
 # info
 
 
+COUNTS = [dict(sorted(Counter(label[place] for label in LABELS).items())) for place in range(4)]
+
+
 def test_info_prints_counts_size_charset_and_lengths(data_tools: Tools, pristine: Path) -> None:
     ran = data_tools("info", pristine)
     assert (ran.rc, ran.stderr) == (0, "")
-    assert ran.stdout == "TODO"
+    splits = manifest.load(pristine).splits
+    assert ran.stdout.splitlines() == [
+        "captcha (captcha): images 24x12x3, jpeg",
+        *(
+            f"  {name}: {split.examples} examples, {len(split.shards)} shards, {split.bytes} bytes"
+            for name, split in splits.items()
+        ),
+        "  labels: 4 of 10: 0123456789",
+        *(
+            f"  position {place}: " + " ".join(f"{c}:{n}" for c, n in counts.items())
+            for place, counts in enumerate(COUNTS)
+        ),
+    ]
 
 
 def test_info_json_counts_every_character_at_every_position(
@@ -305,8 +323,19 @@ def test_info_json_counts_every_character_at_every_position(
 ) -> None:
     ran = data_tools("info", pristine, "--json")
     assert (ran.rc, ran.stderr) == (0, "")
-    told = json.loads(ran.stdout)
-    assert told == "TODO"
+    assert json.loads(ran.stdout) == {
+        "name": "captcha",
+        "kind": "captcha",
+        "image": {"width": 24, "height": 12, "channels": 3, "encoding": "jpeg"},
+        "splits": {
+            name: {"examples": split.examples, "shards": len(split.shards), "bytes": split.bytes}
+            for name, split in manifest.load(pristine).splits.items()
+        },
+        "charset": "0123456789",
+        "lengths": [4, 4],
+        "skipped": 0,
+        "positions": COUNTS,
+    }
 
 
 def test_info_of_several_lengths_counts_the_positions_that_there_are(
@@ -317,9 +346,23 @@ def test_info_of_several_lengths_counts_the_positions_that_there_are(
         "captcha-to-tfrecord", tmp_path / "images", csv, tmp_path / "set", "--variable-length",
         "--split", "train=1", "--workers", 1,
     )  # fmt: skip
-    ran = data_tools("info", tmp_path / "set", "--json")
-    assert ran.rc == 0
-    assert json.loads(ran.stdout) == "TODO"
+    told = json.loads(data_tools("info", tmp_path / "set", "--json").stdout)
+    assert told["lengths"] == [2, 3]
+    assert told["positions"] == [{"A": 2}, {"B": 2}, {"C": 1}]
+    assert "labels: 2 to 3 of 26" in data_tools("info", tmp_path / "set").stdout
+
+
+def test_info_says_how_many_rows_were_skipped(data_tools: Tools, tmp_path: Path) -> None:
+    csv = write_captchas(tmp_path / "images", ["AB", "CD"])
+    (tmp_path / "images/1.jpg").write_bytes(b"hello")
+    data_tools(
+        "captcha-to-tfrecord", tmp_path / "images", csv, tmp_path / "set", "--skip-bad",
+        "--workers", 1,
+    )  # fmt: skip
+    assert (
+        "  skipped: 1 rows, listed in the manifest\n" in data_tools("info", tmp_path / "set").stdout
+    )
+    assert json.loads(data_tools("info", tmp_path / "set", "--json").stdout)["skipped"] == 1
 
 
 def test_info_of_a_damaged_shard_is_integrity(data_tools: Tools, out: Path) -> None:
