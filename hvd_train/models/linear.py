@@ -38,14 +38,14 @@ def build(image: ImageSpec, label: LabelSpec, *, init_stddev: float | None) -> k
 
 
 def losses(logits: Any, labels: Any) -> Any:
-    """Cross-entropy of each example, averaged over its positions: [n].
+    """The negative log-likelihood of each label, summed over its positions, in nats: [n].
 
     Args:
         logits: [n, length, characters].
         labels: int32 [n, length].
     """
     each = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=logits)
-    return tf.reduce_mean(each, axis=1)
+    return tf.reduce_sum(each, axis=1)
 
 
 def decode(logits: np.ndarray) -> np.ndarray:
