@@ -28,8 +28,9 @@ def build(image: ImageSpec, label: LabelSpec, *, init_stddev: float | None) -> k
         initializers: dict[str, Any] = {}
     else:
         x = keras.layers.Rescaling(1.0, name="scale")(pixels)
-        normal = keras.initializers.RandomNormal(stddev=init_stddev)
-        initializers = {"kernel_initializer": normal, "bias_initializer": normal}
+        # An initialiser draws the same numbers each time it is used: kernel and bias need their own.
+        kernel, bias = (keras.initializers.RandomNormal(stddev=init_stddev) for _ in range(2))
+        initializers = {"kernel_initializer": kernel, "bias_initializer": bias}
     x = keras.layers.Flatten(name="flatten")(x)
     units = label.max_length * len(label.charset)
     x = keras.layers.Dense(units, name="dense", **initializers)(x)
