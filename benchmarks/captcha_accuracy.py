@@ -5,8 +5,9 @@
     .venv/bin/python benchmarks/captcha_accuracy.py genpics      # real ones, $HVD_TRAIN_TEST_DATA
 
 Each set is converted once and kept in datasets/. A line is appended to
-benchmarks/results/captcha-accuracy.md: whole-image accuracy of the last checkpoint on the test split
-(10 % of the images, by hash), evaluated once, and the seconds of the whole command, start included.
+benchmarks/results/captcha-accuracy.md: whole-image accuracy of the last checkpoint on the test
+split (10 % of the images, by hash), evaluated once, and the seconds of the whole command, start
+included.
 """
 
 import argparse

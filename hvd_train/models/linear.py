@@ -28,7 +28,7 @@ def build(image: ImageSpec, label: LabelSpec, *, init_stddev: float | None) -> k
         initializers: dict[str, Any] = {}
     else:
         x = keras.layers.Rescaling(1.0, name="scale")(pixels)
-        # An initialiser draws the same numbers each time it is used: kernel and bias need their own.
+        # An initialiser draws the same numbers at each use: kernel and bias need their own.
         kernel, bias = (keras.initializers.RandomNormal(stddev=init_stddev) for _ in range(2))
         initializers = {"kernel_initializer": kernel, "bias_initializer": bias}
     x = keras.layers.Flatten(name="flatten")(x)
