@@ -11,6 +11,7 @@ fail() { echo "error: CONFIG: $1; $2" >&2; exit 2; }
 command -v debootstrap >/dev/null || fail "debootstrap: not found" "apt-get install debootstrap"
 
 system=$(mktemp -d "${TMPDIR:-/tmp}/hvd-train-bare.XXXXXX")
+chmod 755 "$system"
 home=$system/home/user
 mounted=()
 
@@ -70,7 +71,7 @@ echo "$PRETTY_NAME with python3, python3-venv, git, make and g++ in $system"
 
 as_user() {
   chroot --userspec=user:user "$system" env -i HOME=/home/user PATH=/usr/bin:/bin \
-    "${settings[@]}" sh -c "cd hvd-train 2>/dev/null || cd /home/user/hvd-train; $1"
+    "${settings[@]}" sh -c "cd /home/user/hvd-train && $1"
 }
 
 results=benchmarks/results/bare.md
@@ -78,13 +79,11 @@ if [[ ! -f $results ]]; then
   printf '# Both commands on a bare system, by `make bare`\n\n%s\n%s\n' \
     '| date | system | command | seconds | last line |' '| --- | --- | --- | --- | --- |' >"$results"
 fi
-status=0
 for command in "make train" "make train" "make test"; do
   start=$SECONDS
-  as_user "$command" 2>&1 | tee "$system/tmp/log" || status=1
+  as_user "$command" 2>&1 | tee "$system/tmp/log" || fail "$command: failed" "see the lines above"
   last=$(grep -E 'accuracy = .* after|passed|failed' "$system/tmp/log" | tail -n 1 |
     sed 's/.*\(test accuracy\)/\1/; s/=\{3,\}//g')
   row="| $(date +%F) | $PRETTY_NAME, $(nproc) cores | $command | $((SECONDS - start)) | $last |"
   echo "$row" | tee -a "$results"
 done
-exit $status
