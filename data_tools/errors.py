@@ -131,11 +131,12 @@ def unknown_command(name: str, commands: Iterable[str]) -> DataError:
 def _boxed_text(box: str) -> str:
     """The sentence in tyro's error box, without the frame, the title and the help below a rule.
 
-    The frame is drawn with box characters, or with ASCII where the terminal has no others.
+    Where the terminal has no box characters, the title is a line with a rule below it.
     """
-    text = re.sub(r"\x1b\[[0-9;]*m", "", box)
-    lines = [line.strip("│| ") for line in text.splitlines() if line.startswith(("│", "|"))]
-    body = itertools.takewhile(lambda line: not re.match("[─-]{3}", line), lines)
+    lines = re.sub(r"\x1b\[[0-9;]*m", "", box).splitlines()
+    framed = [line.strip("│ ") for line in lines if line.startswith("│")]
+    unframed = [line.strip() for line in lines[2:]]
+    body = itertools.takewhile(lambda line: not re.match("[─-]{3}", line), framed or unframed)
     sentence = re.sub(r"\s+", " ", " ".join(body)).strip(" .")
     return re.sub(r"^Error parsing \w+: ", "", sentence)
 

@@ -8,7 +8,7 @@ import keras
 import numpy as np
 
 from data_tools.errors import CONFIG, DataError
-from data_tools.manifest import LabelSpec, Manifest
+from data_tools.manifest import ImageSpec, LabelSpec, Manifest
 from hvd_train.config import CaptchaConfig, TrainConfig
 from hvd_train.models import ctc, linear
 
@@ -53,7 +53,9 @@ def build_captcha(config: TrainConfig, manifest: Manifest) -> Recogniser:
     assert isinstance(config, CaptchaConfig)
     label = _label_spec(manifest)
     keras.config.set_floatx(config.run.dtype)
+    keras.config.set_dtype_policy(config.run.dtype)
     if config.model == "ctc":
+        check_width(manifest.image, label)
         return Recogniser(
             model=ctc.build(manifest.image, label),
             losses=ctc.losses,
@@ -72,6 +74,16 @@ def build_captcha(config: TrainConfig, manifest: Manifest) -> Recogniser:
         losses=linear.losses,
         predict=linear.decode,
     )
+
+
+def check_width(image: ImageSpec, label: LabelSpec) -> None:
+    """Raises CONFIG when the columns are too few: CTC sets a blank between equal neighbours."""
+    if image.width < 2 * label.max_length - 1:
+        raise DataError(
+            CONFIG, "--model ctc",
+            f"images {image.width} pixels wide are too narrow for {label.max_length} characters",
+            fix="use --model linear, or wider images",
+        )  # fmt: skip
 
 
 def _label_spec(manifest: Manifest) -> LabelSpec:

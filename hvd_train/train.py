@@ -327,7 +327,7 @@ class Loop:
 
 
 def check_finite(snapshot: Checkpoint) -> None:
-    """Raises NUMERIC rather than let a checkpoint of broken weights take the place of a good one."""
+    """Raises NUMERIC rather than let broken weights take the place of a good checkpoint."""
     for name, array in {**snapshot.optimizer, **snapshot.weights}.items():
         if not np.all(np.isfinite(array)):
             raise DataError(
