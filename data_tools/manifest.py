@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from data_tools.errors import INPUT, INTEGRITY, DataError, os_errors
 
 FORMAT = "hvd-train/1"
@@ -192,6 +194,24 @@ def check_sizes(folder: Path, split: Split) -> None:
                 INTEGRITY, path, f"{size} bytes, the manifest says {shard.bytes}",
                 fix="convert the data set again",
             )  # fmt: skip
+
+
+def load_offsets(path: Path) -> np.ndarray:
+    """Maps the offsets of a split, int64 [examples + 1]; never unpickles.
+
+    Raises:
+        DataError: INTEGRITY when it isn't a whole .npy file of that kind.
+    """
+    try:
+        offsets: np.ndarray = np.load(path, mmap_mode="r", allow_pickle=False)
+        if offsets.ndim != 1 or offsets.dtype != np.int64 or not len(offsets):
+            raise ValueError("not a row of int64")
+    except (OSError, ValueError, EOFError) as error:
+        raise DataError(
+            INTEGRITY, path, f"not the offsets of a split ({error})",
+            fix="convert the data set again",
+        ) from error  # fmt: skip
+    return offsets
 
 
 def check_hash(folder: Path, shard: Shard) -> None:

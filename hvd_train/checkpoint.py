@@ -10,13 +10,14 @@ import json
 import os
 import shutil
 import zipfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from data_tools.durable import sync_folder, write_synced
 from data_tools.errors import INTEGRITY, DataError, os_errors
 
 FOLDER = "checkpoints"
@@ -60,7 +61,7 @@ def save(run: Path, checkpoint: Checkpoint, *, keep: int) -> Path:
             temporary.mkdir(parents=True)
             hashes = {name: _write_arrays(temporary, checkpoint, name) for name in ARRAYS}
             state = {**checkpoint.state, "step": checkpoint.step, "sha256": hashes}
-            _write_synced(temporary / "state.json", json.dumps(state, indent=1).encode())
+            write_synced(temporary / "state.json", json.dumps(state, indent=1).encode())
             sync_folder(temporary)
             if target.exists():  # left by an earlier run that stopped after this step
                 shutil.rmtree(target)
@@ -109,8 +110,10 @@ def read(folder: Path) -> Checkpoint:
     """
     try:
         state = json.loads((folder / "state.json").read_bytes())
-        arrays = [_read_arrays(folder / f"{name}.npz", state["sha256"][name]) for name in ARRAYS]
-        return Checkpoint(int(state["step"]), *arrays, state=state)
+        arrays = {
+            name: _read_arrays(folder / f"{name}.npz", state["sha256"][name]) for name in ARRAYS
+        }
+        return Checkpoint(step=int(state["step"]), state=state, **arrays)
     except (OSError, ValueError, KeyError, TypeError, zipfile.BadZipFile) as error:
         raise DataError(
             INTEGRITY, folder, f"the checkpoint is damaged ({error})", fix="use an older one"
@@ -141,35 +144,3 @@ def _read_arrays(path: Path, sha256: str) -> Arrays:
         raise ValueError(f"{path.name} has another SHA-256 than state.json says")
     with np.load(path, allow_pickle=False) as archive:
         return {key.replace("|", "/"): archive[key] for key in archive.files}
-
-
-def _write_synced(path: Path, data: bytes) -> None:
-    with path.open("wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-
-
-def write_atomically(path: Path, data: bytes) -> None:
-    """Replaces a file in one step: readers see the old bytes or the new ones."""
-    temporary = path.with_name(path.name + ".incomplete")
-    with os_errors(path):
-        _write_synced(temporary, data)
-        temporary.replace(path)
-        sync_folder(path.parent)
-
-
-def sync_folder(folder: Path) -> None:
-    """Makes the names in a folder durable."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-def others_can_write(folder: Path) -> Iterator[Path]:
-    """Yields the run folder and its checkpoints as far as other users can write to them."""
-    for path in (folder, folder / FOLDER):
-        if path.exists() and path.stat().st_mode & 0o002:
-            yield path

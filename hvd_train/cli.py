@@ -5,7 +5,7 @@ import sys
 from data_tools.errors import CONFIG, DataError, run_main
 from hvd_train import captcha
 
-COMMANDS = {"captcha": captcha}
+COMMANDS = {"captcha": captcha.main}
 
 USAGE = """usage: hvd_train COMMAND [FLAGS]
 
@@ -23,7 +23,7 @@ def main() -> int:
         return 0
     if name not in COMMANDS:
         return run_main(lambda: _unknown(name))
-    return COMMANDS[name].main(flags, prog=f"hvd_train {name}")
+    return COMMANDS[name](flags, prog=f"hvd_train {name}")
 
 
 def _unknown(name: str) -> None:

@@ -41,6 +41,8 @@ class DataConfig:
     """GiB a rank: a smaller split is held decoded, a larger one is read by offset through mmap."""
     shuffle: bool = True
     """Visit the examples in a new order each epoch."""
+    augment: Literal["none", "shift"] = "none"
+    """shift: move each picture at random by up to a tenth of its size."""
 
     def __post_init__(self) -> None:
         if self.memory_budget < 0:
@@ -145,6 +147,7 @@ class CaptchaConfig(TrainConfig):
     """ctc: convolutions along the width, any length; linear: one dense layer, fixed length."""
     init_stddev: float | None = None
     """Draw the linear model's weights from normal(0, this), as the lesson did with 1."""
+    data: DataConfig = field(default_factory=lambda: DataConfig(augment="shift"))
     optim: OptimConfig = field(
         default_factory=lambda: OptimConfig(
             batch_size=32, epochs=15.0, optimizer="adam", base_lr=0.006,

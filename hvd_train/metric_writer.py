@@ -12,10 +12,12 @@ import tensorflow as tf
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from data_tools import launch_env
+from data_tools.durable import write_atomically
 from data_tools.errors import os_errors
-from hvd_train.checkpoint import write_atomically
 
 METRICS_FILE = "metrics.jsonl"
+TRAIN = "train"
+"""What stands for the split in the lines of training steps."""
 
 
 class MetricWriter:
@@ -32,8 +34,8 @@ class MetricWriter:
         """Writes numbers of one step.
 
         Args:
-            step: updates done when they were measured.
-            prefix: "train" or the name of the split that was evaluated.
+            step: the number of a training step, or of the updates done before an evaluation.
+            prefix: "train" for a training step, else the split that was evaluated.
             values: numbers by name.
         """
         line = {"step": step, "split": prefix, "time": timestamp(), **values}
@@ -122,21 +124,27 @@ def timestamp() -> str:
 
 
 def forget_lines_after(path: Path, step: int) -> None:
-    """Takes out of a metrics.jsonl the lines of later steps, and a last line cut by a crash."""
+    """Takes out of a metrics.jsonl what comes after `step` updates, and a line cut by a crash."""
     if not path.exists():
         return
     with os_errors(path):
         lines = path.read_text(encoding="utf-8").splitlines()
-    kept = [line for line in lines if _step_of(line) <= step]
-    write_atomically(path, "".join(line + "\n" for line in kept).encode())
+        kept = [line + "\n" for line in lines if _is_before(line, step)]
+        write_atomically(path, "".join(kept).encode())
 
 
-def _step_of(line: str) -> float:
+def _is_before(line: str, step: int) -> bool:
+    """Tells whether a line was measured within the first `step` updates.
+
+    A training line bears the number of the update that it precedes, an evaluation the number of
+    updates done.
+    """
     try:
         fields: dict[str, Any] = json.loads(line)
     except ValueError:
-        return float("inf")
-    return float(fields["step"])
+        return False
+    last = step - 1 if fields["split"] == TRAIN else step
+    return bool(fields["step"] <= last)
 
 
 def _progress_bar(step: int, total_steps: int) -> Progress:

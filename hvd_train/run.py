@@ -24,9 +24,10 @@ import yaml
 
 import data_tools
 from data_tools import datasets, manifest
+from data_tools.durable import write_atomically
 from data_tools.errors import CONFIG, HOST, INTEGRITY, DataError
 from data_tools.manifest import Manifest
-from hvd_train import checkpoint, config, dist
+from hvd_train import config, dist
 from hvd_train.config import TrainConfig
 from hvd_train.data.sharding import even_split, total_steps
 from hvd_train.data.source import Source, check_own_hashes, open_source
@@ -190,13 +191,13 @@ def write_settings(folder: Path, settings: TrainConfig) -> None:
     """Creates the run folder with its config.yaml."""
     values = yaml.safe_dump(config.flat(settings), sort_keys=False)
     folder.mkdir(parents=True, exist_ok=True)
-    checkpoint.write_atomically(folder / CONFIG_FILE, values.encode())
+    write_atomically(folder / CONFIG_FILE, values.encode())
 
 
 def write_result(folder: Path, values: dict[str, Any]) -> None:
     """Writes eval.json."""
     data = json.dumps(values, indent=1) + "\n"
-    checkpoint.write_atomically(folder / RESULT_FILE, data.encode())
+    write_atomically(folder / RESULT_FILE, data.encode())
 
 
 def data_state(data: Data) -> dict[str, Any]:

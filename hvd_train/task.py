@@ -29,7 +29,8 @@ class Recogniser:
 
     def correct(self, outputs: np.ndarray, labels: np.ndarray) -> np.ndarray:
         """Tells for each example whether the whole label is right, bool [n]."""
-        return np.all(self.predict(outputs) == labels, axis=1)
+        right: np.ndarray = np.all(self.predict(outputs) == labels, axis=1)
+        return right
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

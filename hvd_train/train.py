@@ -4,6 +4,7 @@ Every rank computes the gradient of its share of the global batch; one grouped a
 and every rank applies the same update. Only the chief writes.
 """
 
+import dataclasses
 import math
 import time
 from collections.abc import Collection, Sequence
@@ -18,11 +19,11 @@ from data_tools.errors import CONFIG, NUMERIC, DataError
 from hvd_train import checkpoint, dist, optim, run
 from hvd_train.checkpoint import Checkpoint
 from hvd_train.config import TrainConfig
-from hvd_train.data import pipeline, sharding
+from hvd_train.data import augment, pipeline, sharding
 from hvd_train.data.source import Batch
 from hvd_train.dist import World
 from hvd_train.evaluate import Evaluation, Evaluator
-from hvd_train.metric_writer import MetricWriter, open_writer, timestamp
+from hvd_train.metric_writer import TRAIN, MetricWriter, open_writer, timestamp
 from hvd_train.run import Data
 from hvd_train.task import Recogniser, Task
 
@@ -192,7 +193,7 @@ class Loop:
     def run(self, folder: Path, start: int, writer: MetricWriter) -> Evaluation:
         """Trains from step `start` to the last, and evaluates the last checkpoint."""
         steps = range(start, self._total)
-        batches = pipeline.prefetch(self._data.train, self._own_ids, steps, self._input_wait)
+        batches = pipeline.prefetch(self._own_batch, steps, self._input_wait)
         evaluation = None
         for step, batch in zip(steps, batches, strict=True):
             self._train(step, batch, writer)
@@ -209,13 +210,22 @@ class Loop:
         self._write_result(folder, max(start, self._total), evaluation)
         return evaluation
 
-    def _own_ids(self, step: int) -> np.ndarray:
-        ids = sharding.global_batch(
-            step, size=self._global_batch, num_examples=len(self._data.train),
-            seed=self._config.run.seed, shuffle=self._config.data.shuffle,
+    def _own_batch(self, step: int) -> Batch:
+        """Reads and augments this rank's share of the global batch."""
+        data, seed = self._data.train, self._config.run.seed
+        ids, epochs = sharding.global_batch(
+            step, size=self._global_batch, num_examples=len(data),
+            seed=seed, shuffle=self._config.data.shuffle,
         )  # fmt: skip
         share = sharding.even_split(len(ids), rank=self._world.rank, size=self._world.size)
-        return ids[share.start : share.stop]
+        batch = data.gather(ids[share.start : share.stop])
+        if self._config.data.augment == "none":
+            return batch
+        moved = augment.shift(
+            batch.images, batch.ids, epochs[share.start : share.stop],
+            seed=seed, num_examples=len(data),
+        )  # fmt: skip
+        return dataclasses.replace(batch, images=moved)
 
     def _epoch(self, step: int) -> float:
         return step * self._global_batch / len(self._data.train)
@@ -265,7 +275,7 @@ class Loop:
         }
         speed = f"{values['examples_per_sec']:.1f} examples/sec; {sec_per_batch:.3f} sec/batch"
         with dist.agreed(self._world):
-            writer.write(step, "train", values)
+            writer.write(step, TRAIN, values)
             writer.advance(
                 step, f"loss = {loss:.2f}, {self._task.metric} = {accuracy:.3f} ({speed})"
             )

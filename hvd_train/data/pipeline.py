@@ -7,9 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
-import numpy as np
-
-from hvd_train.data.source import Batch, Source
+from hvd_train.data.source import Batch
 
 DEPTH = 2
 
@@ -21,14 +19,11 @@ class InputWait:
     seconds: float = field(default=0.0)
 
 
-def prefetch(
-    source: Source, ids_of: Callable[[int], np.ndarray], steps: range, wait: InputWait
-) -> Iterator[Batch]:
-    """Yields the batch of each step, reading up to 2 ahead in a thread.
+def prefetch(prepare: Callable[[int], Batch], steps: range, wait: InputWait) -> Iterator[Batch]:
+    """Yields the batch of each step, prepared up to 2 ahead in a thread.
 
     Args:
-        source: where the examples are read.
-        ids_of: the numbers of the examples of a step on this rank.
+        prepare: makes this rank's part of the batch of a step.
         steps: the steps to prepare, in order.
         wait: adds up the time that the consumer waited.
 
@@ -49,7 +44,7 @@ def prefetch(
             for step in steps:
                 if closed.is_set():
                     return
-                put(source.gather(ids_of(step)))
+                put(prepare(step))
         except Exception as error:  # handed over and raised in the training loop
             put(error)
 

@@ -25,17 +25,15 @@ def epoch_order(num_examples: int, *, seed: int, epoch: int, shuffle: bool) -> n
 
 def global_batch(
     step: int, *, size: int, num_examples: int, seed: int, shuffle: bool = True
-) -> np.ndarray:
-    """Returns the ids of the examples of a step over all ranks, int64 [size]."""
-    parts = []
-    start, stop = step * size, (step + 1) * size
-    while start < stop:
-        epoch, offset = divmod(start, num_examples)
-        taken = min(stop - start, num_examples - offset)
+) -> tuple[np.ndarray, np.ndarray]:
+    """Returns the ids of the examples of a step over all ranks and their epochs, int64 [size]."""
+    places = np.arange(step * size, (step + 1) * size)
+    epochs = places // num_examples
+    ids = np.empty_like(places)
+    for epoch in range(epochs[0], epochs[-1] + 1):
         order = epoch_order(num_examples, seed=seed, epoch=epoch, shuffle=shuffle)
-        parts.append(order[offset : offset + taken])
-        start += taken
-    return np.concatenate(parts)
+        ids[epochs == epoch] = order[places[epochs == epoch] % num_examples]
+    return ids, epochs
 
 
 def even_split(num_examples: int, *, rank: int, size: int) -> range:

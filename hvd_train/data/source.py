@@ -9,7 +9,7 @@ import numpy as np
 
 from data_tools import schema, tfrecord
 from data_tools.errors import INTEGRITY, DataError, os_errors
-from data_tools.manifest import Manifest, Split, check_hash, check_sizes
+from data_tools.manifest import Manifest, Split, check_hash, check_sizes, load_offsets
 
 NO_CHARACTER = -1
 
@@ -47,7 +47,7 @@ class MappedSource:
     def __init__(self, folder: Path, manifest: Manifest, split_name: str) -> None:
         split = manifest.split(split_name, folder)
         self._manifest = manifest
-        self._offsets = _load_offsets(folder / split.offsets, split)
+        self._offsets = _offsets_of(folder, split)
         self._paths = [folder / shard.file for shard in split.shards]
         self._maps = [_map_file(path) for path in self._paths]
         self._shard_ends = np.cumsum([shard.bytes for shard in split.shards])
@@ -114,23 +114,15 @@ def check_own_hashes(folder: Path, manifest: Manifest, *, local_rank: int, local
         check_hash(folder, shard)
 
 
-def _load_offsets(path: Path, split: Split) -> np.ndarray:
-    try:
-        with os_errors(path):
-            offsets: np.ndarray = np.load(path, mmap_mode="r", allow_pickle=False)
-        whole = offsets.shape == (split.examples + 1,) and int(offsets[-1]) == split.bytes
-    except (ValueError, EOFError) as error:
-        raise _bad_offsets(path) from error
-    if not whole:
-        raise _bad_offsets(path)
+def _offsets_of(folder: Path, split: Split) -> np.ndarray:
+    path = folder / split.offsets
+    offsets = load_offsets(path)
+    if len(offsets) != split.examples + 1 or offsets[-1] != split.bytes:
+        raise DataError(
+            INTEGRITY, path, "doesn't fit the manifest's examples and bytes",
+            fix="convert the data set again",
+        )  # fmt: skip
     return offsets
-
-
-def _bad_offsets(path: Path) -> DataError:
-    return DataError(
-        INTEGRITY, path, "doesn't fit the manifest's examples and bytes",
-        fix="convert the data set again",
-    )  # fmt: skip
 
 
 def _map_file(path: Path) -> mmap.mmap:

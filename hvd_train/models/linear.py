@@ -50,4 +50,5 @@ def losses(logits: Any, labels: Any) -> Any:
 
 def decode(logits: np.ndarray) -> np.ndarray:
     """Returns the most probable character of each position, int32 [n, length]."""
-    return np.argmax(logits, axis=2).astype(np.int32)
+    best: np.ndarray = np.argmax(logits, axis=2)
+    return best.astype(np.int32)

@@ -1,0 +1,47 @@
+"""The command `data_tools`: one subcommand for each thing to do."""
+
+import importlib
+import sys
+from collections.abc import Sequence
+
+from data_tools.errors import CONFIG, DataError, parse_flags, run_main
+
+COMMANDS = {
+    "make-captcha": ("data_tools.generate", "MakeCaptcha", "draw captchas with their labels"),
+    "captcha-to-tfrecord": (
+        "data_tools.convert", "CaptchaToTfrecord", "convert captchas and a CSV of labels"
+    ),
+    "verify": ("data_tools.verify", "Verify", "check every byte of a data set"),
+    "info": ("data_tools.info", "Info", "show what is in a data set"),
+}  # fmt: skip
+"""Module, flags and summary; only the module that is asked for is imported."""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs the subcommand that the command line names and returns the exit code."""
+    argv = list(sys.argv[1:] if argv is None else argv)
+    if not argv or argv[0] in ("-h", "--help"):
+        print(usage())
+        return 0
+    return run_main(lambda: _run(argv[0], argv[1:]), debug="--debug" in argv)
+
+
+def usage() -> str:
+    """The help of the command itself."""
+    width = max(map(len, COMMANDS))
+    lines = [f"  {name:{width}}  {summary}" for name, (_, _, summary) in COMMANDS.items()]
+    return "\n".join([
+        "usage: data_tools COMMAND [FLAGS]", "", "commands:", *lines, "",
+        "data_tools COMMAND --help shows the flags of a command.",
+    ])  # fmt: skip
+
+
+def _run(name: str, flags: Sequence[str]) -> None:
+    if name not in COMMANDS:
+        known = ", ".join(COMMANDS)
+        raise DataError(
+            CONFIG, "command line", f"no command {name!r}", fix=f"the commands: {known}"
+        )
+    module_name, flags_name, _ = COMMANDS[name]
+    module = importlib.import_module(module_name)
+    module.main(parse_flags(getattr(module, flags_name), prog=f"data_tools {name}", argv=flags))

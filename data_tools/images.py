@@ -1,0 +1,173 @@
+"""The one place that touches an image codec: decodes, checks and encodes JPEG and PNG by Pillow.
+
+Files are told by content, never by name. Pillow passes a JPEG without its end marker and a PNG with
+a wrong checksum in its data; both are damage, so the file's own structure is checked first.
+EXIF orientation is not applied, as TensorFlow's decoder doesn't either.
+"""
+
+import contextlib
+import io
+import re
+import zlib
+from collections.abc import Iterator
+
+import numpy as np
+import numpy.typing as npt
+from PIL import Image, ImageFile
+from PIL.JpegImagePlugin import JpegImageFile
+from PIL.PngImagePlugin import PngImageFile
+
+from data_tools.errors import INPUT, DataError
+
+Pixels = npt.NDArray[np.uint8]
+
+MAX_PIXELS = 16_000_000
+_AGAIN = "replace the file"
+_MAGIC = {"jpeg": b"\xff\xd8\xff", "png": b"\x89PNG\r\n\x1a\n"}
+_OTHERS = {b"GIF8": "GIF", b"BM": "BMP", b"RIFF": "WEBP", b"II*\0": "TIFF", b"MM\0*": "TIFF"}
+
+# 0xFF and a code that is neither stuffing (00) nor a restart (D0..D7) nor another fill byte.
+_JPEG_MARKER = re.compile(rb"\xff([^\x00\xd0-\xd7\xff])", re.DOTALL)
+_JPEG_END = b"\xd9"
+_PNG_DEPTH, _PNG_COLOR_TYPE = 24, 25  # byte offsets in the header chunk
+_PNG_PLAIN = (0, 2)  # color types grey and RGB
+
+
+def encoding_of(data: bytes) -> str | None:
+    """Returns "jpeg" or "png" by the first bytes, None for anything else."""
+    return next((name for name, magic in _MAGIC.items() if data.startswith(magic)), None)
+
+
+def decode(data: bytes, where: str) -> Pixels:
+    """Decodes a JPEG or PNG.
+
+    Alpha is composited on white. Grey, palette and CMYK become RGB; 16-bit grey is scaled by 1/257
+    and 16-bit color keeps its high byte, as Pillow reads it.
+
+    Returns:
+        uint8 [height, width, 3], RGB.
+
+    Raises:
+        DataError: INPUT `where` for anything but a whole JPEG or PNG of at most MAX_PIXELS.
+    """
+    return _decode(data, where)[1]
+
+
+def stored(data: bytes, where: str) -> tuple[bytes, str, Pixels]:
+    """Returns the bytes to keep of an image file, their encoding and their pixels.
+
+    An 8-bit grey or RGB file without transparency is kept as it is, since all decoders agree on it;
+    any other becomes an RGB PNG of the same pixels.
+
+    Returns:
+        The bytes, "jpeg" or "png", and uint8 [height, width, 3] as `decode` gives.
+
+    Raises:
+        DataError: as `decode`.
+    """
+    image, pixels = _decode(data, where)
+    if isinstance(image, JpegImageFile) and image.mode in ("L", "RGB"):
+        return data, "jpeg", pixels
+    if isinstance(image, PngImageFile) and _is_plain_png(data, image):
+        return data, "png", pixels
+    return encode_png(pixels), "png", pixels
+
+
+def encode_jpeg(pixels: Pixels, quality: int = 95) -> bytes:
+    """Encodes uint8 [height, width, 3] as JPEG."""
+    return _encode(pixels, "JPEG", quality=quality)
+
+
+def encode_png(pixels: Pixels) -> bytes:
+    """Encodes uint8 [height, width, 3] as PNG, without loss."""
+    return _encode(pixels, "PNG")
+
+
+def _encode(pixels: Pixels, codec: str, **options: int) -> bytes:
+    buffer = io.BytesIO()
+    Image.fromarray(pixels).save(buffer, codec, **options)
+    return buffer.getvalue()
+
+
+def _decode(data: bytes, where: str) -> tuple[ImageFile.ImageFile, Pixels]:
+    with _codec_errors(where):
+        image = _open(data)
+        width, height = image.size
+        if width * height > MAX_PIXELS:
+            raise ValueError(f"{width}x{height} pixels, the limit is {MAX_PIXELS:,}")
+        return image, np.asarray(_to_rgb(data, image))
+
+
+@contextlib.contextmanager
+def _codec_errors(where: str) -> Iterator[None]:
+    """Turns what Pillow raises on broken bytes into INPUT.
+
+    That is nearly anything: OSError, SyntaxError, ValueError, struct.error, zlib.error, KeyError...
+    """
+    try:
+        yield
+    except Exception as error:
+        reason = str(error) or type(error).__name__
+        raise DataError(INPUT, where, reason, fix=_AGAIN) from error
+
+
+def _open(data: bytes) -> ImageFile.ImageFile:
+    """Reads the header only; ValueError says what the bytes are instead."""
+    match encoding_of(data):
+        case "jpeg":
+            _check_jpeg_end(data)
+            return JpegImageFile(io.BytesIO(data))
+        case "png":
+            _check_png_chunks(data)
+            return PngImageFile(io.BytesIO(data))
+    if not data:
+        raise ValueError("the file is empty")
+    other = next((name for magic, name in _OTHERS.items() if data.startswith(magic)), None)
+    raise ValueError(f"{other or 'the content'} is neither JPEG nor PNG")
+
+
+def _check_jpeg_end(data: bytes) -> None:
+    """Walks the segments; inside compressed data the pattern skips to the next real marker."""
+    position = len(_MAGIC["jpeg"]) - 1
+    while marker := _JPEG_MARKER.search(data, position):
+        if marker[1] == _JPEG_END:
+            return
+        length = int.from_bytes(data[marker.end() : marker.end() + 2], "big")
+        position = marker.end() + length
+    raise ValueError("the JPEG is cut short, its end marker is missing")
+
+
+def _check_png_chunks(data: bytes) -> None:
+    """Walks the chunks up to the last and checks the CRC of each."""
+    position, name = len(_MAGIC["png"]), b""
+    while name != b"IEND":
+        length = int.from_bytes(data[position : position + 4], "big")
+        body = data[position + 4 : position + 8 + length]
+        crc = data[position + 8 + length : position + 12 + length]
+        if len(crc) < 4:
+            raise ValueError("the PNG is cut short")
+        name = body[:4]
+        if zlib.crc32(body) != int.from_bytes(crc, "big"):
+            raise ValueError(f"the PNG is damaged, the checksum at byte {position} is wrong")
+        position += 12 + length
+
+
+def _is_plain_png(data: bytes, image: PngImageFile) -> bool:
+    plain = data[_PNG_DEPTH] == 8 and data[_PNG_COLOR_TYPE] in _PNG_PLAIN
+    return plain and not image.has_transparency_data
+
+
+def _to_rgb(data: bytes, image: Image.Image) -> Image.Image:
+    """Decodes the pixels, 8-bit RGB on white."""
+    if image.mode == "RGB" and not image.has_transparency_data:
+        return image
+    if encoding_of(data) == "png" and data[_PNG_DEPTH] == 16:
+        if "transparency" in image.info:
+            raise ValueError("16-bit PNG with one transparent color isn't supported")
+        if image.mode.startswith("I"):
+            grey = (np.asarray(image).astype(np.uint32) + 128) // 257
+            image = Image.fromarray(grey.astype(np.uint8))
+    if image.has_transparency_data:
+        white = Image.new("RGBA", image.size, "white")
+        image = Image.alpha_composite(white, image.convert("RGBA"))
+    return image.convert("RGB")

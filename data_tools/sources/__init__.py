@@ -1,0 +1,1 @@
+"""Readers of the forms in which people hold their images and labels."""

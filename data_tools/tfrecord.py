@@ -1,0 +1,272 @@
+"""TFRecord framing and the tf.train.Example message, without TensorFlow.
+
+A record is framed as: length (uint64), masked CRC-32C of those 8 bytes (uint32), the bytes of the
+record, their masked CRC-32C (uint32), all little-endian. An Example is the protobuf message
+
+    Example  {Features features = 1}
+    Features {map<string, Feature> feature = 1}
+    Feature  {oneof {BytesList = 1, FloatList = 2, Int64List = 3}}, each {repeated value = 1}
+"""
+
+import os
+import struct
+from collections.abc import Iterator, Mapping, Sequence
+from mmap import mmap
+from pathlib import Path
+from typing import BinaryIO
+
+import google_crc32c
+
+from data_tools.errors import INTEGRITY, DataError, os_errors
+
+Values = list[bytes] | list[int] | list[float]
+
+HEADER_BYTES = 12
+FOOTER_BYTES = 4
+_AGAIN = "get the file again or convert the data set again"
+
+_VARINT, _FIXED64, _LENGTH_DELIMITED, _FIXED32 = 0, 1, 2, 5
+_BYTES_LIST, _FLOAT_LIST, _INT64_LIST = 1, 2, 3
+_FIRST_FIELD = b"\x0a"  # field 1, length-delimited
+
+
+def frame(record: bytes) -> bytes:
+    """Returns the record with its length and both checksums around it."""
+    length = struct.pack("<Q", len(record))
+    return b"".join((length, _masked_crc(length), record, _masked_crc(record)))
+
+
+def unframe(buffer: bytes | memoryview | mmap, start: int, stop: int, where: str) -> bytes:
+    """Returns the one record that is framed in exactly the bytes [start, stop) of the buffer.
+
+    Raises:
+        DataError: INTEGRITY `where` when its length or a checksum is wrong.
+    """
+    framed = bytes(buffer[start:stop])
+    header, record = framed[:HEADER_BYTES], framed[HEADER_BYTES:-FOOTER_BYTES]
+    fault = _header_fault(header) or _body_fault(record, framed[-FOOTER_BYTES:])
+    if fault or _length(header) != len(record):
+        reason = fault or f"the record's length is {_length(header)}, its place is {len(record)}"
+        raise DataError(INTEGRITY, where, reason, fix=_AGAIN)
+    return record
+
+
+def read_records(path: Path) -> Iterator[tuple[int, bytes]]:
+    """Yields (byte offset of the framed record, record) of a TFRecord file, in order.
+
+    Memory holds one record at a time.
+
+    Raises:
+        DataError: INTEGRITY with record and byte offset at any cut or flipped bit; INPUT when the
+            file can't be read.
+    """
+    with os_errors(path), path.open("rb") as file:
+        size = os.fstat(file.fileno()).st_size
+        offset = index = 0
+        while offset < size:
+            record, fault = _read_record(file, size - offset)
+            if fault:
+                raise DataError(
+                    INTEGRITY, path, f"record {index}", f"byte {offset}", fault, fix=_AGAIN
+                )
+            yield offset, record
+            offset += HEADER_BYTES + len(record) + FOOTER_BYTES
+            index += 1
+
+
+def _read_record(file: BinaryIO, available: int) -> tuple[bytes, str]:
+    """The next record and what is wrong with it; `available` is the rest of the file in bytes."""
+    header = file.read(HEADER_BYTES)
+    if fault := _header_fault(header):
+        return b"", _compression(header) or fault
+    # Compared before reading: a wild length must not become a wild allocation.
+    if HEADER_BYTES + _length(header) + FOOTER_BYTES > available:
+        return b"", "the file ends inside the record"
+    record = file.read(_length(header))
+    return record, _body_fault(record, file.read(FOOTER_BYTES))
+
+
+def _header_fault(header: bytes) -> str:
+    if len(header) < HEADER_BYTES:
+        return "the file ends inside the record"
+    return "" if _masked_crc(header[:8]) == header[8:] else "the checksum of the length is wrong"
+
+
+def _body_fault(record: bytes, footer: bytes) -> str:
+    return "" if _masked_crc(record) == footer else "the checksum of the data is wrong"
+
+
+def _length(header: bytes) -> int:
+    return int.from_bytes(header[:8], "little")
+
+
+def _compression(header: bytes) -> str:
+    """Says when a header that isn't a TFRecord's is that of gzip or zlib."""
+    if header.startswith(b"\x1f\x8b"):
+        return "the file is compressed by gzip, not a plain TFRecord"
+    if header.startswith(b"\x78") and int.from_bytes(header[:2], "big") % 31 == 0:
+        return "the file is compressed by zlib, not a plain TFRecord"
+    return ""
+
+
+def _masked_crc(data: bytes) -> bytes:
+    """CRC-32C, rotated and shifted as TensorFlow does, so that a CRC of CRCs stays strong."""
+    crc: int = google_crc32c.value(data)
+    rotated = crc >> 15 | crc << 17
+    return struct.pack("<I", (rotated + 0xA282EAD8) & 0xFFFFFFFF)
+
+
+def encode_example(features: Mapping[str, bytes | int | Sequence[int]]) -> bytes:
+    """Returns a serialized tf.train.Example; keys are sorted, so equal features give equal bytes.
+
+    Args:
+        features: bytes become a BytesList of one, an int an Int64List of one, a sequence of ints
+            an Int64List.
+
+    Raises:
+        ValueError: an int is outside int64.
+    """
+    entries = (
+        _field(_field(key.encode()) + _field(_encode_feature(features[key]), 2))
+        for key in sorted(features)
+    )
+    return _field(b"".join(entries))
+
+
+def _encode_feature(value: bytes | int | Sequence[int]) -> bytes:
+    if isinstance(value, bytes):
+        return _field(_field(value), _BYTES_LIST)
+    values = [value] if isinstance(value, int) else value
+    packed = b"".join(map(_int64, values))
+    return _field(_field(packed) if packed else b"", _INT64_LIST)
+
+
+def _field(payload: bytes, number: int = 1) -> bytes:
+    """A length-delimited field."""
+    return bytes((number << 3 | _LENGTH_DELIMITED,)) + _varint(len(payload)) + payload
+
+
+def _int64(value: int) -> bytes:
+    if not -(1 << 63) <= value < 1 << 63:
+        raise ValueError(f"{value} is outside int64")
+    return _varint(value & 0xFFFFFFFFFFFFFFFF)
+
+
+def _varint(value: int) -> bytes:
+    encoded = bytearray()
+    while value > 0x7F:
+        encoded.append(value & 0x7F | 0x80)
+        value >>= 7
+    encoded.append(value)
+    return bytes(encoded)
+
+
+def decode_example(record: bytes) -> dict[str, Values]:
+    """Returns the features of a serialized tf.train.Example, by key.
+
+    Lists may be packed or not; a feature of no kind is an empty list.
+
+    Raises:
+        ValueError: the bytes aren't an Example.
+    """
+    features: dict[str, Values] = {}
+    for message in _messages(record):
+        for entry in _messages(message):
+            key, feature = b"", b""
+            for number, wire_type, payload in _parse_fields(entry):
+                if number == 1:
+                    key = _as_bytes(wire_type, payload)
+                elif number == 2:
+                    feature = _as_bytes(wire_type, payload)
+            features[key.decode()] = _decode_feature(feature)
+    return features
+
+
+def _messages(message: bytes) -> Iterator[bytes]:
+    """The payloads of field 1, which is how Example, Features and the lists hold their content."""
+    for number, wire_type, payload in _parse_fields(message):
+        if number == 1:
+            yield _as_bytes(wire_type, payload)
+
+
+def _decode_feature(feature: bytes) -> Values:
+    values: Values = []
+    for number, wire_type, payload in _parse_fields(feature):
+        message = _as_bytes(wire_type, payload)
+        if number == _BYTES_LIST:
+            values = list(_messages(message))
+        elif number == _FLOAT_LIST:
+            values = list(_decode_floats(message))
+        elif number == _INT64_LIST:
+            values = list(_decode_int64s(message))
+    return values
+
+
+def _decode_floats(message: bytes) -> Iterator[float]:
+    for number, wire_type, payload in _parse_fields(message):
+        if number != 1:
+            continue
+        if not isinstance(payload, bytes) or wire_type == _FIXED64 or len(payload) % 4:
+            raise ValueError(f"a list of floats has wire type {wire_type}")
+        yield from struct.unpack(f"<{len(payload) // 4}f", payload)
+
+
+def _decode_int64s(message: bytes) -> Iterator[int]:
+    for number, wire_type, payload in _parse_fields(message):
+        if number != 1:
+            continue
+        if isinstance(payload, int):
+            yield _signed(payload)
+            continue
+        position, packed = 0, _as_bytes(wire_type, payload)
+        while position < len(packed):
+            value, position = _parse_varint(packed, position)
+            yield _signed(value)
+
+
+def _signed(value: int) -> int:
+    return value - (1 << 64) if value >> 63 else value
+
+
+def _as_bytes(wire_type: int, payload: bytes | int) -> bytes:
+    if wire_type != _LENGTH_DELIMITED or isinstance(payload, int):
+        raise ValueError(f"a message has wire type {wire_type}")
+    return payload
+
+
+def _parse_fields(message: bytes) -> Iterator[tuple[int, int, bytes | int]]:
+    """Yields (field number, wire type, payload): an int for a varint, else the bytes."""
+    position = 0
+    while position < len(message):
+        tag, position = _parse_varint(message, position)
+        number, wire_type = tag >> 3, tag & 7
+        if wire_type == _VARINT:
+            value, position = _parse_varint(message, position)
+            yield number, wire_type, value
+            continue
+        if wire_type == _LENGTH_DELIMITED:
+            length, position = _parse_varint(message, position)
+        elif wire_type in (_FIXED32, _FIXED64):
+            length = 4 if wire_type == _FIXED32 else 8
+        else:
+            raise ValueError(f"unknown wire type {wire_type}")
+        if position + length > len(message):
+            raise ValueError("a field ends after its message")
+        yield number, wire_type, message[position : position + length]
+        position += length
+
+
+def _parse_varint(message: bytes, position: int) -> tuple[int, int]:
+    """The unsigned 64-bit varint at `position`, and the position after it."""
+    value = shift = 0
+    while True:
+        if position >= len(message):
+            raise ValueError("a varint ends after its message")
+        byte = message[position]
+        position += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value & 0xFFFFFFFFFFFFFFFF, position
+        shift += 7
+        if shift > 63:
+            raise ValueError("a varint has more than 10 bytes")

@@ -1,0 +1,164 @@
+"""Writes a data set folder so that it is there whole or not at all.
+
+Everything goes to NAME.incomplete beside the target, is flushed to the disk and renamed last.
+The rows of a set are cut into as many contiguous chunks as there are to be shards; a chunk is one
+task, which writes a file for each split. So the bytes don't depend on how many workers there are,
+and few files are open at once.
+"""
+
+import hashlib
+import os
+import shutil
+from array import array
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+
+import numpy as np
+
+from data_tools import schema, tfrecord
+from data_tools.durable import sync_folder, write_synced
+from data_tools.errors import CONFIG, DataError, from_os_error
+from data_tools.manifest import FILE_NAME, Manifest, Shard, Split, dump
+
+
+@contextmanager
+def atomic_folder(target: Path, *, overwrite: bool = False) -> Iterator[Path]:
+    """Gives a folder to write to; it gets its final name when the block ends without an error.
+
+    Args:
+        target: the final name.
+        overwrite: replace a folder of that name, once the new one is whole.
+
+    Raises:
+        DataError: CONFIG when the target exists and `overwrite` is False; SPACE or INPUT when the
+            disk refuses, the target then being as before.
+    """
+    if target.exists() and not overwrite:
+        raise DataError(
+            CONFIG, target, "it exists already", fix="choose another folder or pass --overwrite"
+        )
+    incomplete = target.with_name(target.name + ".incomplete")
+    try:
+        _remove(incomplete)
+        incomplete.mkdir(parents=True)
+        yield incomplete
+        sync_folder(incomplete)
+        _rename_over(incomplete, target)
+    except OSError as error:
+        _remove(incomplete)
+        raise from_os_error(error, target) from error
+    except BaseException:
+        _remove(incomplete)
+        raise
+
+
+def _rename_over(new: Path, target: Path) -> None:
+    """Renames the new folder; an old one of that name is moved away first and removed last."""
+    old = target.with_name(target.name + ".old")
+    _remove(old)
+    if target.exists():
+        target.rename(old)
+    new.rename(target)
+    sync_folder(target.parent)
+    _remove(old)
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
+
+
+class ShardWriter:
+    """Writes the records of one shard and keeps their lengths and the shard's hash."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._file: BinaryIO = path.open("wb")
+        self._sha256 = hashlib.sha256()
+        self._lengths = array("q")  # 8 bytes a record, however many there are
+
+    def write(self, record: bytes) -> None:
+        """Appends a record in its frame."""
+        framed = tfrecord.frame(record)
+        self._file.write(framed)
+        self._sha256.update(framed)
+        self._lengths.append(len(framed))
+
+    def close(self) -> "WrittenShard":
+        """Flushes the file to the disk and returns what is in it."""
+        self._file.flush()
+        os.fsync(self._file.fileno())
+        self._file.close()
+        lengths = np.array(self._lengths, np.int64)
+        return WrittenShard(self.path, lengths, self._sha256.hexdigest())
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenShard:
+    """A shard under its temporary name.
+
+    Attributes:
+        path: where it is.
+        lengths: framed bytes of each record, int64 [records].
+        sha256: of the whole file.
+    """
+
+    path: Path
+    lengths: np.ndarray
+    sha256: str
+
+
+def write_chunk(
+    folder: Path, chunk: int, records: Iterator[tuple[str, bytes]]
+) -> dict[str, WrittenShard]:
+    """Writes the records of one chunk, a file for each split that has any.
+
+    Args:
+        folder: where the files go.
+        chunk: the chunk's number, part of the temporary names.
+        records: split and record, in order.
+    """
+    writers: dict[str, ShardWriter] = {}
+    for split, record in records:
+        if split not in writers:
+            writers[split] = ShardWriter(folder / f"{split}.chunk-{chunk:05d}")
+        writers[split].write(record)
+    return {split: writer.close() for split, writer in writers.items()}
+
+
+def finish_split(folder: Path, name: str, split: str, written: Sequence[WrittenShard]) -> Split:
+    """Gives the shards of a split their final names and writes its offsets.
+
+    Args:
+        folder: where the shards are.
+        name: the data set's name, first part of the file names.
+        split: the split's name.
+        written: its shards in order.
+    """
+    shards = []
+    for index, shard in enumerate(written):
+        final = f"{name}-{split}.tfrecord-{index:05d}-of-{len(written):05d}"
+        shard.path.rename(folder / final)
+        size = int(shard.lengths.sum())
+        shards.append(
+            Shard(file=final, examples=len(shard.lengths), bytes=size, sha256=shard.sha256)
+        )
+    lengths = np.concatenate([np.zeros(1, np.int64), *(shard.lengths for shard in written)])
+    offsets = f"offsets-{split}.npy"
+    with (folder / offsets).open("wb") as file:
+        np.save(file, np.cumsum(lengths), allow_pickle=False)
+        file.flush()
+        os.fsync(file.fileno())
+    return Split(examples=len(lengths) - 1, offsets=offsets, shards=tuple(shards))
+
+
+def write_manifest(folder: Path, manifest: Manifest) -> None:
+    """Writes the files that describe the set, manifest.json last."""
+    for file, data in schema.tfds_files(manifest).items():
+        write_synced(folder / file, data)
+    write_synced(folder / FILE_NAME, dump(manifest))

@@ -1,0 +1,92 @@
+"""The environments were recorded with Horovod 0.28.1 and Open MPI 4.1.8; only names that no
+launcher's rank is read from, such as paths and addresses, were left out."""
+
+import pytest
+
+from data_tools import launch_env
+from data_tools.launch_env import ALONE, LaunchEnv
+
+# horovodrun -np 2 --gloo, rank 1
+HOROVODRUN_GLOO = {
+    "HOROVOD_CONTROLLER": "gloo",
+    "HOROVOD_CPU_OPERATIONS": "gloo",
+    "HOROVOD_CROSS_RANK": "0",
+    "HOROVOD_CROSS_SIZE": "1",
+    "HOROVOD_GLOO_IFACE": "lo",
+    "HOROVOD_GLOO_RENDEZVOUS_ADDR": "127.0.0.1",
+    "HOROVOD_GLOO_RENDEZVOUS_PORT": "23115",
+    "HOROVOD_HOSTNAME": "localhost",
+    "HOROVOD_LOCAL_RANK": "1",
+    "HOROVOD_LOCAL_SIZE": "2",
+    "HOROVOD_RANK": "1",
+    "HOROVOD_SIZE": "2",
+}
+# mpirun -np 2, rank 1; horovodrun -np 2 over MPI gives the same
+MPIRUN = {
+    "OMPI_APP_CTX_NUM_PROCS": "2",
+    "OMPI_COMM_WORLD_LOCAL_RANK": "1",
+    "OMPI_COMM_WORLD_LOCAL_SIZE": "2",
+    "OMPI_COMM_WORLD_NODE_RANK": "1",
+    "OMPI_COMM_WORLD_RANK": "1",
+    "OMPI_COMM_WORLD_SIZE": "2",
+    "OMPI_FIRST_RANKS": "0",
+    "OMPI_MCA_orte_app_num": "0",
+    "OMPI_MCA_orte_ess_node_rank": "1",
+    "OMPI_MCA_orte_ess_num_procs": "2",
+    "OMPI_MCA_orte_num_nodes": "1",
+    "OMPI_NUM_APP_CTX": "1",
+    "OMPI_UNIVERSE_SIZE": "2",
+    "PMIX_RANK": "1",
+}
+
+
+def test_horovodrun_gloo_is_read() -> None:
+    assert launch_env.read(HOROVODRUN_GLOO) == LaunchEnv(
+        launcher="horovodrun --gloo", rank=1, size=2, local_rank=1, local_size=2
+    )
+
+
+def test_mpirun_is_read() -> None:
+    assert launch_env.read(MPIRUN) == LaunchEnv(
+        launcher="Open MPI", rank=1, size=2, local_rank=1, local_size=2
+    )
+
+
+def test_the_four_numbers_are_not_mixed_up() -> None:
+    # Rank 5 of 8 on the second of two hosts with 4 ranks each.
+    elsewhere = LaunchEnv(launcher="Open MPI", rank=5, size=8, local_rank=1, local_size=4)
+    environ = {
+        "OMPI_COMM_WORLD_RANK": "5",
+        "OMPI_COMM_WORLD_SIZE": "8",
+        "OMPI_COMM_WORLD_LOCAL_RANK": "1",
+        "OMPI_COMM_WORLD_LOCAL_SIZE": "4",
+    }
+    assert launch_env.read(environ) == elsewhere
+
+
+def test_horovodrun_gloo_inside_an_mpi_job_counts_and_not_the_job() -> None:
+    environ = {**MPIRUN, "OMPI_COMM_WORLD_RANK": "0", "OMPI_COMM_WORLD_SIZE": "1"}
+    assert launch_env.read({**environ, **HOROVODRUN_GLOO}).launcher == "horovodrun --gloo"
+
+
+@pytest.mark.parametrize(
+    "environ",
+    [
+        {},
+        {"HOME": "/root", "PMIX_RANK": "3"},
+        # Settings of a user's shell, set for Horovod and not by a launcher
+        {"HOROVOD_CONTROLLER": "mpi", "HOROVOD_CYCLE_TIME": "1", "HOROVOD_GLOO_IFACE": "eth0"},
+        {"HOROVOD_RANK": "1"},
+    ],
+)
+def test_a_process_without_a_launcher_is_rank_0_of_1(environ: dict[str, str]) -> None:
+    assert launch_env.read(environ) == ALONE
+    assert LaunchEnv(launcher="none", rank=0, size=1, local_rank=0, local_size=1) == ALONE
+
+
+def test_the_environment_of_this_process_is_read_by_default(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name, value in HOROVODRUN_GLOO.items():
+        monkeypatch.setenv(name, value)
+    assert launch_env.read().rank == 1
