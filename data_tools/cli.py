@@ -4,7 +4,7 @@ import importlib
 import sys
 from collections.abc import Sequence
 
-from data_tools.errors import CONFIG, DataError, parse_flags, run_main
+from data_tools.errors import parse_flags, run_main, unknown_command
 
 COMMANDS = {
     "make-captcha": ("data_tools.generate", "MakeCaptcha", "draw captchas with their labels"),
@@ -20,10 +20,10 @@ COMMANDS = {
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the subcommand that the command line names and returns the exit code."""
     argv = list(sys.argv[1:] if argv is None else argv)
-    if not argv or argv[0] in ("-h", "--help"):
+    if argv[:1] in (["-h"], ["--help"]):
         print(usage())
         return 0
-    return run_main(lambda: _run(argv[0], argv[1:]), debug="--debug" in argv)
+    return run_main(lambda: _run(argv), debug="--debug" in argv)
 
 
 def usage() -> str:
@@ -36,12 +36,10 @@ def usage() -> str:
     ])  # fmt: skip
 
 
-def _run(name: str, flags: Sequence[str]) -> None:
+def _run(argv: Sequence[str]) -> None:
+    name, *flags = argv or [""]
     if name not in COMMANDS:
-        known = ", ".join(COMMANDS)
-        raise DataError(
-            CONFIG, "command line", f"no command {name!r}", fix=f"the commands: {known}"
-        )
+        raise unknown_command(name, COMMANDS)
     module_name, flags_name, _ = COMMANDS[name]
     module = importlib.import_module(module_name)
     module.main(parse_flags(getattr(module, flags_name), prog=f"data_tools {name}", argv=flags))

@@ -15,7 +15,7 @@ import os
 import re
 import sys
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, TypeVar
 
 T = TypeVar("T")
@@ -122,11 +122,21 @@ def parse_flags(
         raise DataError(CONFIG, "command line", reason, fix=f"see {prog} --help") from None
 
 
+def unknown_command(name: str, commands: Iterable[str]) -> DataError:
+    """The error of a command line whose first word is missing or is no command."""
+    reason = f"no command {name!r}" if name else "no command is given"
+    return DataError(CONFIG, "command line", reason, fix=f"the commands: {', '.join(commands)}")
+
+
 def _boxed_text(box: str) -> str:
-    """The sentence in tyro's error box, without the frame, the title and the help below a rule."""
-    text = re.sub(r"\x1b\[[0-9;]*m", "", box)
-    lines = [line.strip("│ ") for line in text.splitlines() if line.startswith("│")]
-    body = itertools.takewhile(lambda line: not line.startswith("─"), lines)
+    """The sentence in tyro's error box, without the frame, the title and the help below a rule.
+
+    Where the terminal has no box characters, the title is a line with a rule below it.
+    """
+    lines = re.sub(r"\x1b\[[0-9;]*m", "", box).splitlines()
+    framed = [line.strip("│ ") for line in lines if line.startswith("│")]
+    unframed = [line.strip() for line in lines[2:]]
+    body = itertools.takewhile(lambda line: not re.match("[─-]{3}", line), framed or unframed)
     sentence = re.sub(r"\s+", " ", " ".join(body)).strip(" .")
     return re.sub(r"^Error parsing \w+: ", "", sentence)
 
@@ -149,10 +159,12 @@ def run_main(main: Callable[[], None], *, debug: bool = False) -> int:
             traceback.print_exc()
         fault = from_os_error(error) if isinstance(error, OSError) else error
         print(fault.report(), file=sys.stderr, flush=True)
-        _discard_stdout()
+        if isinstance(error, OSError):
+            _discard_stdout()
         return EXIT_CODES[fault.kind]
 
 
 def _discard_stdout() -> None:
     """Sends what standard output still holds nowhere, or Python would try to write it at exit."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    with contextlib.suppress(io.UnsupportedOperation):  # no file: held in memory by a caller
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

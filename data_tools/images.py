@@ -29,7 +29,11 @@ _OTHERS = {b"GIF8": "GIF", b"BM": "BMP", b"RIFF": "WEBP", b"II*\0": "TIFF", b"MM
 # 0xFF and a code that is neither stuffing (00) nor a restart (D0..D7) nor another fill byte.
 _JPEG_MARKER = re.compile(rb"\xff([^\x00\xd0-\xd7\xff])", re.DOTALL)
 _JPEG_END = b"\xd9"
-_PNG_DEPTH, _PNG_COLOR_TYPE = 24, 25  # byte offsets in the header chunk
+_PNG_DEPTH, _PNG_COLOR_TYPE, _PNG_INTERLACE = 24, 25, 28  # byte offsets in the file
+_PNG_CHANNELS = {0: 1, 2: 3, 3: 1, 4: 2, 6: 4}  # by color type
+# First column and row of each pass of an interlaced PNG, and the steps between them.
+_ADAM7 = ((0, 0, 8, 8), (4, 0, 8, 8), (0, 4, 4, 8), (2, 0, 4, 4), (0, 2, 2, 4), (1, 0, 2, 2),
+          (0, 1, 1, 2))  # fmt: skip
 _PNG_PLAIN = (0, 2)  # color types grey and RGB
 
 
@@ -95,6 +99,8 @@ def _decode(data: bytes, where: str) -> tuple[ImageFile.ImageFile, Pixels]:
         width, height = image.size
         if width * height > MAX_PIXELS:
             raise ValueError(f"{width}x{height} pixels, the limit is {MAX_PIXELS:,}")
+        if isinstance(image, PngImageFile):
+            _check_png_rows(data, width, height)
         return image, np.asarray(_to_rgb(data, image))
 
 
@@ -118,7 +124,7 @@ def _open(data: bytes) -> ImageFile.ImageFile:
             _check_jpeg_end(data)
             return JpegImageFile(io.BytesIO(data))
         case "png":
-            _check_png_chunks(data)
+            _png_compressed(data)
             return PngImageFile(io.BytesIO(data))
     if not data:
         raise ValueError("the file is empty")
@@ -137,9 +143,9 @@ def _check_jpeg_end(data: bytes) -> None:
     raise ValueError("the JPEG is cut short, its end marker is missing")
 
 
-def _check_png_chunks(data: bytes) -> None:
-    """Walks the chunks up to the last and checks the CRC of each."""
-    position, name = len(_MAGIC["png"]), b""
+def _png_compressed(data: bytes) -> bytes:
+    """Walks the chunks up to the last, checks the CRC of each and joins the compressed pixels."""
+    position, name, compressed = len(_MAGIC["png"]), b"", bytearray()
     while name != b"IEND":
         length = int.from_bytes(data[position : position + 4], "big")
         body = data[position + 4 : position + 8 + length]
@@ -149,7 +155,22 @@ def _check_png_chunks(data: bytes) -> None:
         name = body[:4]
         if zlib.crc32(body) != int.from_bytes(crc, "big"):
             raise ValueError(f"the PNG is damaged, the checksum at byte {position} is wrong")
+        if name == b"IDAT":
+            compressed += body[4:]
         position += 12 + length
+    return bytes(compressed)
+
+
+def _check_png_rows(data: bytes, width: int, height: int) -> None:
+    """Inflates the pixels to count them: Pillow fills rows that are not there with zeros."""
+    bits = data[_PNG_DEPTH] * _PNG_CHANNELS[data[_PNG_COLOR_TYPE]]
+    passes = _ADAM7 if data[_PNG_INTERLACE] else ((0, 0, 1, 1),)
+    sizes = [(len(range(x, width, dx)), len(range(y, height, dy))) for x, y, dx, dy in passes]
+    # A row is a filter byte and its pixels; a pass without pixels has no rows.
+    expected = sum(rows * (1 + -(-columns * bits // 8)) for columns, rows in sizes if columns)
+    inflated = zlib.decompressobj().decompress(_png_compressed(data), expected)
+    if len(inflated) < expected:
+        raise ValueError("the PNG is cut short, rows of pixels are missing")
 
 
 def _is_plain_png(data: bytes, image: PngImageFile) -> bool:

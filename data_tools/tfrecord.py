@@ -42,6 +42,8 @@ def unframe(buffer: bytes | memoryview | mmap, start: int, stop: int, where: str
     Raises:
         DataError: INTEGRITY `where` when its length or a checksum is wrong.
     """
+    if not 0 <= start <= stop <= len(buffer):
+        raise DataError(INTEGRITY, where, "its place is outside the file", fix=_AGAIN)
     framed = bytes(buffer[start:stop])
     header, record = framed[:HEADER_BYTES], framed[HEADER_BYTES:-FOOTER_BYTES]
     fault = _header_fault(header) or _body_fault(record, framed[-FOOTER_BYTES:])

@@ -5,9 +5,11 @@ import os
 import signal
 import socket
 import sys
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
+from multiprocessing.process import BaseProcess
 from typing import TypeVar
 
 from data_tools.errors import HOST, DataError
@@ -40,7 +42,7 @@ def run_tasks(
         return
     context = multiprocessing.get_context("forkserver")
     pool = ProcessPoolExecutor(
-        min(workers, len(tasks)), mp_context=context, initializer=_leave_interrupts_to_the_parent
+        min(workers, len(tasks)), mp_context=context, initializer=_end_with_the_parent
     )
     try:
         yield from _with_progress(pool.map(function, tasks), len(tasks), title)
@@ -53,9 +55,21 @@ def run_tasks(
         pool.shutdown(cancel_futures=True)
 
 
-def _leave_interrupts_to_the_parent() -> None:
-    """Ctrl-C reaches every process of a terminal; only the parent shall answer."""
+def _end_with_the_parent() -> None:
+    """Makes a worker leave Ctrl-C to its parent, and end when the parent is killed.
+
+    Ctrl-C reaches every process of a terminal; only the parent shall answer. A killed parent says
+    nothing: without the thread its workers would wait for tasks for ever.
+    """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        threading.Thread(target=_exit_after, args=(parent,), daemon=True).start()
+
+
+def _exit_after(parent: BaseProcess) -> None:
+    parent.join()
+    os._exit(1)
 
 
 def _with_progress(results: Iterator[Result], total: int, title: str) -> Iterator[Result]:

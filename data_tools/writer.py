@@ -40,6 +40,8 @@ def atomic_folder(target: Path, *, overwrite: bool = False) -> Iterator[Path]:
         raise DataError(
             CONFIG, target, "it exists already", fix="choose another folder or pass --overwrite"
         )
+    if target.exists() and not target.is_dir():
+        raise DataError(CONFIG, target, "it is a file", fix="choose another folder")
     incomplete = target.with_name(target.name + ".incomplete")
     try:
         _remove(incomplete)

@@ -43,7 +43,7 @@ def folder_of(run: Path, step: int) -> Path:
 
 
 def save(run: Path, checkpoint: Checkpoint, *, keep: int) -> Path:
-    """Writes a checkpoint, then removes all but the newest `keep`.
+    """Writes a checkpoint, then removes all but the newest `keep` up to it.
 
     Args:
         run: the run folder.
@@ -70,8 +70,11 @@ def save(run: Path, checkpoint: Checkpoint, *, keep: int) -> Path:
         except OSError:
             shutil.rmtree(temporary, ignore_errors=True)
             raise
-    for old in _steps(run)[:-keep]:
-        shutil.rmtree(folder_of(run, old), ignore_errors=True)
+    steps = _steps(run)
+    # Later ones were damaged or passed over, or the run would have gone on from there.
+    kept = [step for step in steps if step <= checkpoint.step][-keep:]
+    for step in set(steps) - set(kept):
+        shutil.rmtree(folder_of(run, step), ignore_errors=True)
     return target
 
 
@@ -113,7 +116,9 @@ def read(folder: Path) -> Checkpoint:
         arrays = {
             name: _read_arrays(folder / f"{name}.npz", state["sha256"][name]) for name in ARRAYS
         }
-        return Checkpoint(step=int(state["step"]), state=state, **arrays)
+        if folder_of(folder.parent.parent, state["step"]) != folder:
+            raise ValueError(f"state.json is of step {state['step']}")
+        return Checkpoint(step=state["step"], state=state, **arrays)
     except (OSError, ValueError, KeyError, TypeError, zipfile.BadZipFile) as error:
         raise DataError(
             INTEGRITY, folder, f"the checkpoint is damaged ({error})", fix="use an older one"

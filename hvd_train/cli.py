@@ -1,8 +1,9 @@
 """The command `hvd_train`: one subcommand for each thing to do."""
 
 import sys
+from collections.abc import Sequence
 
-from data_tools.errors import CONFIG, DataError, run_main
+from data_tools.errors import run_main, unknown_command
 from hvd_train import captcha
 
 COMMANDS = {"captcha": captcha.main}
@@ -15,17 +16,16 @@ commands:
 hvd_train COMMAND --help shows the flags of a command."""
 
 
-def main() -> int:
+def main(argv: Sequence[str] | None = None) -> int:
     """Runs the subcommand that the command line names and returns the exit code."""
-    name, *flags = sys.argv[1:] or ["--help"]
+    name, *flags = (sys.argv[1:] if argv is None else argv) or [""]
     if name in ("-h", "--help"):
         print(USAGE)
         return 0
     if name not in COMMANDS:
-        return run_main(lambda: _unknown(name))
+        return run_main(lambda: _refuse(name))
     return COMMANDS[name](flags, prog=f"hvd_train {name}")
 
 
-def _unknown(name: str) -> None:
-    known = ", ".join(COMMANDS)
-    raise DataError(CONFIG, "command line", f"no command {name!r}", fix=f"the commands: {known}")
+def _refuse(name: str) -> None:
+    raise unknown_command(name, COMMANDS)

@@ -5,6 +5,7 @@ checked alike and the last one holds. On `--resume` the run's saved config.yaml 
 """
 
 import dataclasses
+import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,9 +23,9 @@ REFERENCE_BATCH = 128
 
 def _positive(**values: float | None) -> None:
     for name, value in values.items():
-        if value is not None and value <= 0:
+        if value is not None and not 0 < value < math.inf:
             flag = "--" + name.replace("_", "-")
-            raise ValueError(f"{flag} is {value}; it must be positive")
+            raise ValueError(f"{flag} is {value}; it must be a positive number")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -45,7 +46,7 @@ class DataConfig:
     """shift: move each picture at random by up to a tenth of its size."""
 
     def __post_init__(self) -> None:
-        if self.memory_budget < 0:
+        if not self.memory_budget >= 0:
             raise ValueError(f"--memory-budget is {self.memory_budget}; it must not be negative")
 
 
@@ -83,7 +84,7 @@ class OptimConfig:
             batch_size=self.batch_size, global_batch=self.global_batch, epochs=self.epochs,
             steps=self.steps, base_lr=self.base_lr, decay_epochs=self.decay_epochs,
         )  # fmt: skip
-        if self.warmup_epochs < 0:
+        if not 0 <= self.warmup_epochs < math.inf:
             raise ValueError(f"--warmup-epochs is {self.warmup_epochs}; it must not be negative")
         for flag, value in (("--momentum", self.momentum), ("--ema-decay", self.ema_decay)):
             if not 0 <= value < 1:
@@ -124,7 +125,9 @@ class RunConfig:
             checkpoint_every=self.checkpoint_every, keep_checkpoints=self.keep_checkpoints,
             log_every=self.log_every,
         )  # fmt: skip
-        if self.eval_every < 0:
+        if not 0 <= self.seed < 2**31:
+            raise ValueError(f"--seed is {self.seed}; it must be from 0 to {2**31 - 1}")
+        if not 0 <= self.eval_every < math.inf:
             raise ValueError(f"--eval-every is {self.eval_every}; it must not be negative")
         if self.name is not None and (not self.name.strip(".") or "/" in self.name):
             raise ValueError(f"--name is {self.name!r}; it must be the name of one folder")
@@ -162,6 +165,7 @@ FREE_ON_RESUME = frozenset({
     "data", "memory_budget", "name", "runs_dir", "resume", "checkpoint_every", "keep_checkpoints",
     "eval_every", "log_every", "config", "debug",
 })  # fmt: skip
+OF_THIS_CALL = frozenset({"name", "runs_dir", "resume", "config", "debug"})
 # Settings that may differ between ranks, since hosts may hold their files in different places.
 FREE_BETWEEN_RANKS = frozenset({"data", "runs_dir", "config", "memory_budget"})
 
@@ -205,10 +209,10 @@ def _is_given(name: str, argv: Sequence[str]) -> bool:
 def read_yaml(path: Path) -> dict[str, Any]:
     """Reads a flat YAML file of settings; keys may be written with `-` or `_`."""
     with os_errors(path):
-        text = path.read_text()
+        data = path.read_bytes()
     try:
-        values = yaml.safe_load(text) or {}
-    except yaml.YAMLError as error:
+        values = yaml.safe_load(data) or {}
+    except (yaml.YAMLError, ValueError) as error:
         raise DataError(CONFIG, path, f"not YAML: {error}", fix="see recipes/") from error
     if not isinstance(values, dict) or any(isinstance(v, dict | list) for v in values.values()):
         raise DataError(CONFIG, path, "not a flat list of settings", fix="see recipes/")
@@ -244,7 +248,7 @@ def resolve_batch(config: C, size: int) -> C:
 
 
 def resumed(config: C, saved: Mapping[str, Any], given: Collection[str]) -> C:
-    """Returns the settings to go on with: the saved ones, with the free settings of this call.
+    """Returns the settings to go on with: the saved ones, with the free ones that this call names.
 
     Args:
         config: this call's settings, the batch resolved.
@@ -263,5 +267,6 @@ def resumed(config: C, saved: Mapping[str, Any], given: Collection[str]) -> C:
                 f"the run was started with {saved.get(name)}, now {asked[name]}",
                 fix="leave the flag out to go on, or start a new run with --name",
             )  # fmt: skip
-    kept = {**saved, **{name: asked[name] for name in FREE_ON_RESUME}}
+    changed = FREE_ON_RESUME & named | OF_THIS_CALL
+    kept = {**saved, **{name: asked[name] for name in changed}}
     return _parse(type(config), flags_of(kept), "config.yaml")

@@ -8,6 +8,7 @@ import json
 import socket
 import sys
 import time
+import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -38,6 +39,8 @@ class World:
     size: int
     local_rank: int
     local_size: int
+    debug: bool = False
+    """Show the traceback of an error that is agreed on."""
 
     @property
     def is_chief(self) -> bool:
@@ -45,7 +48,7 @@ class World:
         return self.rank == 0
 
 
-def init(launch: LaunchEnv) -> World:
+def init(launch: LaunchEnv, *, debug: bool = False) -> World:
     """Starts Horovod and takes this rank's GPU, if the host has any.
 
     Raises:
@@ -54,8 +57,9 @@ def init(launch: LaunchEnv) -> World:
     """
     hvd.init()
     world = World(
-        rank=hvd.rank(), size=hvd.size(), local_rank=hvd.local_rank(), local_size=hvd.local_size()
-    )
+        rank=hvd.rank(), size=hvd.size(), local_rank=hvd.local_rank(), local_size=hvd.local_size(),
+        debug=debug,
+    )  # fmt: skip
     if world.size != launch.size:
         raise DataError(
             CONFIG, launch.launcher,
@@ -123,6 +127,8 @@ def agree(world: World, error: DataError | None) -> None:
     if not failed:
         return
     if world.rank == failed[0] and error is not None:
+        if world.debug:
+            traceback.print_exception(error)
         print(error.report(), file=sys.stderr, flush=True)
     # A launcher ends the other ranks as soon as one exits: none may before the line is written.
     allgather_json(None)
@@ -162,7 +168,7 @@ def check_same(world: World, kind: Kind, what: str, value: Any, *, fix: str) -> 
 def _difference(reference: Any, other: Any) -> str:
     """The first place where two values differ, as `other in place of reference`."""
     if isinstance(reference, dict) and isinstance(other, dict):
-        for name in reference.keys() | other.keys():
+        for name in sorted(reference.keys() | other.keys()):
             if reference.get(name) != other.get(name):
                 return f"{name} = {other.get(name)}, rank 0 has {reference.get(name)}"
     return f"{other}, rank 0 has {reference}"

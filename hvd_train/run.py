@@ -27,7 +27,7 @@ from data_tools import datasets, manifest
 from data_tools.durable import write_atomically
 from data_tools.errors import CONFIG, HOST, INTEGRITY, DataError
 from data_tools.manifest import Manifest
-from hvd_train import config, dist
+from hvd_train import checkpoint, config, dist
 from hvd_train.config import TrainConfig
 from hvd_train.data.sharding import even_split, total_steps
 from hvd_train.data.source import Source, check_own_hashes, open_source
@@ -84,11 +84,12 @@ def _saved_settings(folder: Path, *, resume: bool) -> dict[str, Any] | None:
             CONFIG, folder, "the run folder exists already",
             fix="choose another --name, or go on with --resume",
         )  # fmt: skip
-    if folder.stat().st_mode & 0o002:
-        raise DataError(
-            CONFIG, folder, "other users can write to the run folder",
-            fix=f"check what is in it, then: chmod o-w {folder}",
-        )  # fmt: skip
+    for path in (folder, folder / checkpoint.FOLDER):
+        if path.exists() and path.stat().st_mode & 0o002:
+            raise DataError(
+                CONFIG, path, "other users can write to the folder",
+                fix=f"check what is in it, then: chmod o-w {path}",
+            )  # fmt: skip
     if not (folder / CONFIG_FILE).exists():
         return None
     return config.read_yaml(folder / CONFIG_FILE)
@@ -115,6 +116,7 @@ def open_data(task: Task, settings: TrainConfig, world: World) -> Data:
         train = open_source(folder, loaded, settings.data.train_split, budget=budget)
         test = open_source(folder, loaded, settings.data.test_split, budget=budget)
         check_batch(settings, len(train), world.size)
+        check_not_empty(settings.data.test_split, test, folder)
     return Data(folder=folder, manifest=loaded, digest=digest, train=train, test=test)
 
 
@@ -133,6 +135,15 @@ def check_batch(settings: TrainConfig, num_examples: int, size: int) -> None:
         raise DataError(
             CONFIG, "--global-batch", f"{batch} examples a step for {size} ranks",
             fix="give each rank at least one: raise --global-batch or start fewer ranks",
+        )  # fmt: skip
+
+
+def check_not_empty(split: str, source: Source, folder: Path) -> None:
+    """Raises CONFIG when there is nothing to evaluate on."""
+    if not len(source):
+        raise DataError(
+            CONFIG, folder, f"the split {split} has no examples to evaluate on",
+            fix="convert more images, give it a larger share, or name another with --test-split",
         )  # fmt: skip
 
 

@@ -40,7 +40,7 @@ def _train(argv: Sequence[str], prog: str, config_type: type[TrainConfig], task_
             raise
     chosen = threads.configure(launch)
     dist = import_trainer("hvd_train.dist")
-    world = dist.init(launch)
+    world = dist.init(launch, debug="--debug" in argv)
     dist.agree(world, fault)
     assert settings is not None
     if world.is_chief:

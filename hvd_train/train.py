@@ -147,6 +147,8 @@ def train_and_evaluate(task: Task, config: C, given: Collection[str], world: Wor
         trainer = Trainer(task.build(config, data.manifest), config)
     run.check_ranks_agree(config, trainer.shapes(), world)
     start = restore(trainer, data, folder, world) if exists else 0
+    if config.run.resume and not exists and world.is_chief:
+        print(f"{folder} has nothing to go on with: starts fresh", flush=True)
     trainer.broadcast()
     if world.is_chief:
         lines = [*run.describe(config, data, world), optim.describe_rate(config.optim)]
@@ -198,15 +200,17 @@ class Loop:
         for step, batch in zip(steps, batches, strict=True):
             self._train(step, batch, writer)
             done = step + 1
+            if self._is_last(done) or self._evaluation_is_due(done):
+                evaluation = self._evaluate()
+                self._report(evaluation, done, writer)
+                self._clock.restart()
+            # After the evaluation, which a run that goes on from here won't do again.
             if self._is_last(done) or done % self._config.run.checkpoint_every == 0:
                 self._save(folder, done)
                 self._clock.restart()
-            if self._is_last(done) or self._evaluation_is_due(done):
-                evaluation = self._evaluate(done, writer)
-                self._clock.restart()
         if evaluation is None:
             writer.say(f"all {self._total} steps are done already")
-            evaluation = self._evaluate(start, writer)
+            evaluation = self._evaluate()
         self._write_result(folder, max(start, self._total), evaluation)
         return evaluation
 
@@ -281,9 +285,11 @@ class Loop:
             )
         self._clock.restart()
 
-    def _evaluate(self, done: int, writer: MetricWriter) -> Evaluation:
+    def _evaluate(self) -> Evaluation:
         with self._trainer.ema.swapped_in():
-            evaluation = self._evaluator.run()
+            return self._evaluator.run()
+
+    def _report(self, evaluation: Evaluation, done: int, writer: MetricWriter) -> None:
         split = self._config.data.test_split
         with dist.agreed(self._world):
             writer.write(
@@ -293,12 +299,12 @@ class Loop:
                 f"{split} {self._task.metric} = {evaluation.accuracy:.4f} "
                 f"({evaluation.correct} of {evaluation.examples}) after {done} steps"
             )
-        return evaluation
 
     def _save(self, folder: Path, done: int) -> None:
         with dist.agreed(self._world):
             if self._world.is_chief:
                 snapshot = self._trainer.snapshot(done, run.data_state(self._data))
+                check_finite(snapshot)
                 checkpoint.save(folder, snapshot, keep=self._config.run.keep_checkpoints)
 
     def _write_result(self, folder: Path, step: int, evaluation: Evaluation) -> None:
@@ -318,6 +324,16 @@ class Loop:
         with dist.agreed(self._world):
             if self._world.is_chief:
                 run.write_result(folder, values)
+
+
+def check_finite(snapshot: Checkpoint) -> None:
+    """Raises NUMERIC rather than let broken weights take the place of a good checkpoint."""
+    for name, array in {**snapshot.optimizer, **snapshot.weights}.items():
+        if not np.all(np.isfinite(array)):
+            raise DataError(
+                NUMERIC, f"step {snapshot.step - 1}", f"{name} is not finite after the update",
+                fix="lower --base-lr; the last checkpoint is kept",
+            )  # fmt: skip
 
 
 class Clock:

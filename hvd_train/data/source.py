@@ -97,9 +97,8 @@ def open_source(folder: Path, manifest: Manifest, split_name: str, *, budget: fl
     """Opens a split in memory if it fits into `budget` bytes when decoded, else mapped.
 
     Raises:
-        DataError: INTEGRITY when a shard is missing, has another size, or holds a broken record.
+        DataError: INTEGRITY when a record or the offsets are broken.
     """
-    check_sizes(folder, manifest.split(split_name, folder))
     mapped = MappedSource(folder, manifest, split_name)
     image = manifest.image
     if len(mapped) * image.height * image.width * image.channels > budget:
@@ -108,7 +107,15 @@ def open_source(folder: Path, manifest: Manifest, split_name: str, *, budget: fl
 
 
 def check_own_hashes(folder: Path, manifest: Manifest, *, local_rank: int, local_size: int) -> None:
-    """Hashes this rank's part of its host's copy, so that a host reads each shard once a run."""
+    """Checks all sizes, and the hashes of this rank's part of its host's copy.
+
+    So the ranks of a host together read each shard once a run.
+
+    Raises:
+        DataError: INTEGRITY when a shard is missing or isn't what the manifest says.
+    """
+    for split in manifest.splits.values():
+        check_sizes(folder, split)
     shards = [shard for split in manifest.splits.values() for shard in split.shards]
     for shard in shards[local_rank::local_size]:
         check_hash(folder, shard)
