@@ -70,9 +70,16 @@ def test_a_checkpoint_is_the_folder_of_the_design_readable_by_numpy(tmp_path: Pa
 
 
 def test_the_newest_are_kept(tmp_path: Path) -> None:
-    for step in (1, 2, 30, 4):
+    for step in (1, 2, 4, 30):
         save(tmp_path, made(step), keep=3)
     assert steps_there(tmp_path) == ["step-00000002", "step-00000004", "step-00000030"]
+
+
+def test_later_ones_that_were_passed_over_go_once_an_earlier_is_saved(tmp_path: Path) -> None:
+    for step in (1, 2, 8, 9):
+        save(tmp_path, made(step), keep=4)
+    save(tmp_path, made(3), keep=4)
+    assert steps_there(tmp_path) == ["step-00000001", "step-00000002", "step-00000003"]
 
 
 def test_the_newest_is_told_by_number_not_by_name(tmp_path: Path) -> None:

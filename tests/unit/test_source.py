@@ -102,19 +102,19 @@ def fault(opening) -> str:
     return str(caught.value)
 
 
-def test_a_missing_shard_is_integrity(raw: tuple[Path, Manifest]) -> None:
+def test_a_missing_shard_is_integrity_on_every_rank_of_the_host(raw: tuple[Path, Manifest]) -> None:
     shard_of(raw[0]).unlink()
-    assert fault(lambda: open_source(*raw, "train", budget=MAPPED)) == (
+    assert fault(lambda: check_own_hashes(*raw, local_rank=0, local_size=9)) == (
         f"error: INTEGRITY: {shard_of(raw[0])}: the shard is missing; {FIX}"
     )
 
 
 @pytest.mark.parametrize("change", [-1, 1])
-def test_a_shard_of_another_size_is_integrity(raw: tuple[Path, Manifest], change: int) -> None:
+def test_a_shard_of_another_size_is_integrity_on_every_rank_of_the_host(raw: tuple[Path, Manifest], change: int) -> None:
     path = shard_of(raw[0])
     data = path.read_bytes()
     path.write_bytes((data + b"\0")[: len(data) + change])
-    assert fault(lambda: open_source(*raw, "train", budget=MAPPED)) == (
+    assert fault(lambda: check_own_hashes(*raw, local_rank=0, local_size=9)) == (
         f"error: INTEGRITY: {path}: {len(data) + change} bytes, the manifest says {len(data)}; "
         f"{FIX}"
     )
