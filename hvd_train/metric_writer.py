@@ -128,7 +128,7 @@ def forget_lines_after(path: Path, step: int) -> None:
     if not path.exists():
         return
     with os_errors(path):
-        lines = path.read_text(encoding="utf-8").splitlines()
+        lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
         kept = [line + "\n" for line in lines if _is_before(line, step)]
         write_atomically(path, "".join(kept).encode())
 
@@ -141,10 +141,10 @@ def _is_before(line: str, step: int) -> bool:
     """
     try:
         fields: dict[str, Any] = json.loads(line)
-    except ValueError:
+        last = step - 1 if fields["split"] == TRAIN else step
+        return bool(fields["step"] <= last)
+    except (ValueError, TypeError, KeyError):
         return False
-    last = step - 1 if fields["split"] == TRAIN else step
-    return bool(fields["step"] <= last)
 
 
 def _progress_bar(step: int, total_steps: int) -> Progress:

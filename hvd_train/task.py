@@ -53,6 +53,7 @@ def build_captcha(config: TrainConfig, manifest: Manifest) -> Recogniser:
     assert isinstance(config, CaptchaConfig)
     label = _label_spec(manifest)
     keras.config.set_floatx(config.run.dtype)
+    keras.config.set_dtype_policy(config.run.dtype)
     if config.model == "ctc":
         return Recogniser(
             model=ctc.build(manifest.image, label),

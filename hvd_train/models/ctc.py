@@ -123,7 +123,11 @@ def _advance(score: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     np.put_along_axis(others, first, -np.inf, axis=2)
     second = np.argmax(others, axis=2)[..., None]
     write_from = np.where(first == symbols, second, first)
-    write = np.take_along_axis(score, write_from, axis=2)
+    write = np.where(
+        first == symbols,
+        np.take_along_axis(others, second, axis=2),
+        np.take_along_axis(score, first, axis=2),
+    )
     write[:, 1:], write[:, 0] = write[:, :-1].copy(), -np.inf
     write_from[:, 1:] = write_from[:, :-1].copy()
     write[:, :, blank] = -np.inf

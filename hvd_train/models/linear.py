@@ -28,8 +28,9 @@ def build(image: ImageSpec, label: LabelSpec, *, init_stddev: float | None) -> k
         initializers: dict[str, Any] = {}
     else:
         x = keras.layers.Rescaling(1.0, name="scale")(pixels)
-        normal = keras.initializers.RandomNormal(stddev=init_stddev)
-        initializers = {"kernel_initializer": normal, "bias_initializer": normal}
+        # An initialiser draws the same numbers each time it is used: kernel and bias need their own.
+        kernel, bias = (keras.initializers.RandomNormal(stddev=init_stddev) for _ in range(2))
+        initializers = {"kernel_initializer": kernel, "bias_initializer": bias}
     x = keras.layers.Flatten(name="flatten")(x)
     units = label.max_length * len(label.charset)
     x = keras.layers.Dense(units, name="dense", **initializers)(x)
@@ -38,14 +39,14 @@ def build(image: ImageSpec, label: LabelSpec, *, init_stddev: float | None) -> k
 
 
 def losses(logits: Any, labels: Any) -> Any:
-    """Cross-entropy of each example, averaged over its positions: [n].
+    """The negative log-likelihood of each label, summed over its positions, in nats: [n].
 
     Args:
         logits: [n, length, characters].
         labels: int32 [n, length].
     """
     each = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=logits)
-    return tf.reduce_mean(each, axis=1)
+    return tf.reduce_sum(each, axis=1)
 
 
 def decode(logits: np.ndarray) -> np.ndarray:

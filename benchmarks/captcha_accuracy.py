@@ -1,0 +1,119 @@
+"""Trains captcha recognisers by the README's commands and prints accuracy and time.
+
+    .venv/bin/python benchmarks/captcha_accuracy.py generated    # 6,000 drawn captchas, ctc
+    .venv/bin/python benchmarks/captcha_accuracy.py lesson       # the same, the lesson's recipe
+    .venv/bin/python benchmarks/captcha_accuracy.py genpics      # real ones, $HVD_TRAIN_TEST_DATA
+
+Each set is converted once and kept in datasets/. A line is appended to
+benchmarks/results/captcha-accuracy.md: whole-image accuracy of the last checkpoint on the test split
+(10 % of the images, by hash), evaluated once, and the seconds of the whole command, start included.
+"""
+
+import argparse
+import datetime
+import json
+import os
+import platform
+import subprocess
+import sys
+import time
+import zipfile
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+RESULTS = ROOT / "benchmarks" / "results" / "captcha-accuracy.md"
+DATASETS = ROOT / "datasets"
+BIN = Path(sys.executable).parent
+
+FLAGS = {
+    "generated": [],
+    "lesson": ["--config", "recipes/captcha-lesson.yaml"],
+    "genpics": [],
+    "smoke": ["--steps", "20"],
+}
+
+
+def main() -> None:
+    """Runs what the command line names."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("figure", choices=FLAGS)
+    parser.add_argument("--ranks", type=int, default=2)
+    arguments = parser.parse_args()
+    data = prepare(arguments.figure)
+    name = f"{arguments.figure}-{datetime.datetime.now():%Y%m%d-%H%M%S}"
+    command = [
+        "horovodrun", "-np", str(arguments.ranks), "python", "hvd_train/captcha.py",
+        "--data", str(data), "--name", name, *FLAGS[arguments.figure],
+    ]  # fmt: skip
+    seconds = run(command)
+    result = json.loads((ROOT / "runs" / name / "eval.json").read_text())
+    line = (
+        f"| {datetime.date.today()} | {arguments.figure} | {arguments.ranks} ranks on "
+        f"{os.cpu_count()} cores, {processor()} | {result['accuracy']:.4f} "
+        f"({result['correct']} of {result['examples']}) | {result['step']} | {seconds:.0f} |\n"
+    )
+    print(line, end="")
+    if arguments.figure != "smoke":
+        append(line)
+
+
+def prepare(figure: str) -> Path:
+    """Makes the data set of a figure, unless it is there, and returns its folder."""
+    if figure == "genpics":
+        return convert(genpics_images(), DATASETS / "genpics")
+    count = 300 if figure == "smoke" else 6000
+    images = DATASETS / ("smoke-images" if figure == "smoke" else "captcha-images")
+    if not images.exists():
+        run(["data_tools", "make-captcha", str(images), "--count", str(count), "--seed", "0"])
+    return convert(images, DATASETS / ("smoke" if figure == "smoke" else "captcha"))
+
+
+def convert(images: Path, data: Path) -> Path:
+    """Converts a folder with its labels.csv, unless the data set is there."""
+    if not data.exists():
+        labels = str(images / "labels.csv")
+        run(["data_tools", "captcha-to-tfrecord", str(images), labels, str(data)])
+    return data
+
+
+def genpics_images() -> Path:
+    """Unpacks the 5,000 GenPics captchas, digits of 60x24, and returns their folder."""
+    target = DATASETS / "genpics-images"
+    if not target.exists():
+        source = Path(os.environ["HVD_TRAIN_TEST_DATA"]) / "captcha" / "genpics_digits.zip"
+        with zipfile.ZipFile(source) as archive:
+            archive.extractall(target)
+    return next(target.rglob("labels.csv")).parent
+
+
+def run(command: list[str]) -> float:
+    """Runs a command of the environment in the project's folder and returns its seconds."""
+    print("$", " ".join(command), flush=True)
+    environment = {**os.environ, "PATH": f"{BIN}:{os.environ['PATH']}"}
+    start = time.perf_counter()
+    subprocess.run([str(BIN / command[0]), *command[1:]], cwd=ROOT, env=environment, check=True)
+    return time.perf_counter() - start
+
+
+def processor() -> str:
+    """The processor's name, as far as the system tells."""
+    for line in Path("/proc/cpuinfo").read_text().splitlines():
+        if line.startswith("model name"):
+            return line.partition(": ")[2]
+    return platform.machine()
+
+
+def append(line: str) -> None:
+    """Adds a result to the dated table."""
+    if not RESULTS.exists():
+        RESULTS.write_text(
+            "# Whole-image accuracy by `benchmarks/captcha_accuracy.py`\n\n"
+            "| date | figure | machine | accuracy on the test split | steps | seconds |\n"
+            "| --- | --- | --- | --- | --- | --- |\n"
+        )
+    with RESULTS.open("a") as file:
+        file.write(line)
+
+
+if __name__ == "__main__":
+    main()
