@@ -110,7 +110,9 @@ def test_a_missing_shard_is_integrity_on_every_rank_of_the_host(raw: tuple[Path,
 
 
 @pytest.mark.parametrize("change", [-1, 1])
-def test_a_shard_of_another_size_is_integrity_on_every_rank_of_the_host(raw: tuple[Path, Manifest], change: int) -> None:
+def test_a_shard_of_another_size_is_integrity_on_every_rank_of_the_host(
+    raw: tuple[Path, Manifest], change: int
+) -> None:
     path = shard_of(raw[0])
     data = path.read_bytes()
     path.write_bytes((data + b"\0")[: len(data) + change])
