@@ -4,6 +4,7 @@ import os
 import random
 import shutil
 import signal
+import socket
 import stat
 import subprocess
 import sys
@@ -17,7 +18,7 @@ import pytest
 from PIL import Image
 from small_captchas import Ran, draw, files_of, read_set, write_captchas
 
-from data_tools import images, manifest, schema, tfrecord
+from data_tools import manifest, schema, tfrecord
 
 Tools = Callable[..., Ran]
 RunCli = Callable[..., Ran]
@@ -200,28 +201,39 @@ def test_tensorflow_reads_the_shards(tf: ModuleType, converted: tuple[Path, Path
     assert theirs == read_set(out)["train"]
 
 
+@pytest.mark.parametrize(
+    ("suffix", "flags"),
+    [
+        ("png", ()),
+        ("jpg", ("--image-encoding", "raw")),
+        ("jpg", ()),
+        ("jpg and png", ("--variable-length",)),
+    ],
+)
 def test_tensorflow_datasets_opens_the_folder_with_equal_pixels_and_labels(
-    tfds: ModuleType, data_tools: Tools, folder: Path, out: Path
-) -> None:
-    csv = write_captchas(folder, {f"{i}.png": label for i, label in enumerate(LABELS[:20])})
-    assert data_tools("captcha-to-tfrecord", folder, csv, out, "--shards", 2).rc == 0
+    tf: ModuleType, tfds: ModuleType, convert: Tools, folder: Path, out: Path,
+    suffix: str, flags: tuple[str, ...],
+) -> None:  # fmt: skip
+    names = [f"{index}.{suffix.split()[-(index % 2)]}" for index in range(20)]
+    labels = [label[: 3 if "--variable-length" in flags and label < "N" else 4] for label in LABELS]
+    write_captchas(folder, dict(zip(names, labels, strict=False)))
+    assert convert("--shards", 2, *flags).rc == 0
     whole = manifest.load(out)
     builder = tfds.builder_from_directory(str(out))
-    assert builder.info.splits["train"].num_examples == whole.splits["train"].examples
     config = tfds.ReadConfig(interleave_cycle_length=1)  # the order of the shards
     for name, rows in read_set(out).items():
-        theirs = list(builder.as_dataset(split=name, read_config=config).as_numpy_iterator())
-        assert len(theirs) == len(rows) > 0
+        assert builder.info.splits[name].num_examples == whole.splits[name].examples == len(rows)
+        theirs = builder.as_dataset(split=name, read_config=config).as_numpy_iterator()
         for their, row in zip(theirs, rows, strict=True):
-            np.testing.assert_array_equal(pixels_of(their["image"]), pixels_of(row["image"]))
-            assert bytes(np.asarray(their["label"]).tobytes()) == row["label"] or (
-                their["label"] == row["label"]
+            pixels = (
+                np.frombuffer(row["image"], np.uint8).reshape(12, 24, 3)
+                if whole.image.encoding == "raw"
+                else tf.io.decode_image(row["image"], channels=3).numpy()
             )
+            np.testing.assert_array_equal(their["image"], pixels)
+            np.testing.assert_array_equal(their["label"], np.frombuffer(row["label"], np.uint8))
+            assert their["label"].dtype == their["image"].dtype == np.uint8
             assert their["text"] == row["text"]
-
-
-def pixels_of(image: np.ndarray | bytes) -> np.ndarray:
-    return images.decode(image, "image") if isinstance(image, bytes) else image
 
 
 def test_raw_encoding_stores_the_pixels_that_pillow_decodes(
@@ -571,16 +583,16 @@ def test_a_read_only_parent_is_one_line(folder: Path, tmp_path: Path) -> None:
 
 @pytest.fixture(scope="module")
 def many(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    """(images, CSV) of enough captchas that a conversion takes a second; most are hard links."""
+    """(images, CSV) of captchas that take a second to convert; most are hard links."""
     base = tmp_path_factory.mktemp("many")
     folder = base / "images"
     folder.mkdir()
     for index in range(40):
-        draw(index, width=400, height=200).save(folder / f"{index}.png")
-    for index in range(40, 800):
+        draw(index, width=300, height=150).save(folder / f"{index}.png")
+    for index in range(40, 480):
         os.link(folder / f"{index % 40}.png", folder / f"{index}.png")
     csv = base / "labels.csv"
-    csv.write_text("".join(f"{index},{index:04d}\n" for index in range(800)))
+    csv.write_text("".join(f"{index},{index:04d}\n" for index in range(480)))
     return folder, csv
 
 
@@ -635,6 +647,31 @@ def test_a_killed_run_leaves_only_the_incomplete_folder_and_the_rerun_is_byte_id
         assert data_tools("captcha-to-tfrecord", *many, out).rc == 0
     assert {path.name for path in tmp_path.iterdir()} == {"killed", "whole"}
     assert files_of(killed) == files_of(whole)
+
+
+def test_a_killed_worker_is_one_host_line_and_nothing_is_left(
+    many: tuple[Path, Path], tmp_path: Path
+) -> None:
+    process = start_and_wait_for_records(many, tmp_path / "set")
+    for worker in grandchildren(process.pid):  # the workers: children of the fork server
+        os.kill(worker, signal.SIGKILL)
+        break
+    _, stderr = process.communicate(timeout=20)
+    wait_until_none_runs(process.pid)
+    assert stderr == (
+        f"error: HOST: {socket.gethostname()}: a worker process was killed, perhaps for want of "
+        "memory; free some memory or lower --workers\n"
+    )
+    assert process.returncode == 6
+    assert list(tmp_path.iterdir()) == []
+
+
+def grandchildren(pid: int) -> list[int]:
+    def children(parent: int) -> list[int]:
+        text = Path(f"/proc/{parent}/task/{parent}/children").read_text()
+        return [int(child) for child in text.split()]
+
+    return [grandchild for child in children(pid) for grandchild in children(child)]
 
 
 @pytest.mark.parametrize("whom", ["the group, as Ctrl-C does", "the process alone"])

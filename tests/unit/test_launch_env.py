@@ -1,5 +1,7 @@
-"""The environments were recorded with Horovod 0.28.1 and Open MPI 4.1.8; only names that no
-launcher's rank is read from, such as paths and addresses, were left out."""
+"""The environments were recorded with Horovod 0.28.1, Open MPI 4.1.8 and MPICH 5.
+
+Left out are only paths and addresses, from which no rank is read.
+"""
 
 import pytest
 
@@ -38,6 +40,15 @@ MPIRUN = {
     "OMPI_UNIVERSE_SIZE": "2",
     "PMIX_RANK": "1",
 }
+# mpiexec -np 2 of MPICH, rank 1
+MPICH = {
+    "MPI_LOCALNRANKS": "2",
+    "MPI_LOCALRANKID": "1",
+    "PMI_FD": "11",
+    "PMI_HOSTNAME": "localhost",
+    "PMI_RANK": "1",
+    "PMI_SIZE": "2",
+}
 
 
 def test_horovodrun_gloo_is_read() -> None:
@@ -49,6 +60,12 @@ def test_horovodrun_gloo_is_read() -> None:
 def test_mpirun_is_read() -> None:
     assert launch_env.read(MPIRUN) == LaunchEnv(
         launcher="Open MPI", rank=1, size=2, local_rank=1, local_size=2
+    )
+
+
+def test_mpich_is_read() -> None:
+    assert launch_env.read(MPICH) == LaunchEnv(
+        launcher="MPICH", rank=1, size=2, local_rank=1, local_size=2
     )
 
 
