@@ -63,7 +63,7 @@ def texts(out: Path) -> list[str]:
 
 @pytest.fixture(scope="module")
 def converted(tmp_path_factory: pytest.TempPathFactory, run_cli: RunCli) -> tuple[Path, Path]:
-    """(images, data set) of 60 captchas and copies of two of them, by the command as users run it.
+    """(images, data set) of 60 captchas and copies of 20 of them, by the command as users run it.
 
     The labels are in the CSV in an order that is neither that of names nor of numbers.
     """
@@ -71,9 +71,9 @@ def converted(tmp_path_factory: pytest.TempPathFactory, run_cli: RunCli) -> tupl
     folder = base / "images"
     csv = write_captchas(folder, LABELS)
     rows = csv.read_text().splitlines()
-    for copy, original in ((100, 3), (101, 17)):
-        shutil.copy(folder / f"{original}.jpg", folder / f"{copy}.jpg")
-        rows.append(f"{copy},{LABELS[original]}")
+    for original in range(0, 60, 3):
+        shutil.copy(folder / f"{original}.jpg", folder / f"{original + 100}.jpg")
+        rows.append(f"{original + 100},{LABELS[original]}")
     random.Random(0).shuffle(rows)
     csv.write_text("\n".join(rows) + "\n")
     ran = run_cli(
@@ -113,7 +113,7 @@ def test_counts_sizes_and_hashes_of_the_manifest_agree_with_the_files(
     _, out = converted
     splits = manifest.load(out).splits
     assert list(splits) == ["train", "test"]
-    assert sum(split.examples for split in splits.values()) == 62
+    assert sum(split.examples for split in splits.values()) == 80
     for split in splits.values():
         assert split.examples == sum(shard.examples for shard in split.shards)
         for shard in split.shards:

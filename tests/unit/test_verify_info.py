@@ -153,6 +153,12 @@ def test_an_exchanged_record_with_right_checksums_is_found_by_the_hash(
 
 WRONG_MANIFESTS: dict[str, Callable[[dict[str, Any]], object]] = {
     "a count of a shard": lambda m: m["splits"]["train"]["shards"][2].update(examples=3),
+    "counts of two shards, with the same sum": lambda m: [
+        m["splits"]["train"]["shards"][index].update(
+            examples=m["splits"]["train"]["shards"][index]["examples"] + change
+        )
+        for index, change in ((1, 1), (2, -1))
+    ],
     "the count of a split": lambda m: m["splits"]["train"].update(examples=7),
     "a size": lambda m: m["splits"]["train"]["shards"][2].update(bytes=7),
     "a hash": lambda m: m["splits"]["train"]["shards"][2].update(sha256="0" * 64),
