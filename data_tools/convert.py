@@ -90,11 +90,14 @@ class CaptchaToTfrecord:
 def main(command: CaptchaToTfrecord) -> None:
     """Runs the command."""
     shares = parse_split(command.split)
+    if command.images.resolve().is_relative_to(command.out.resolve()):
+        raise DataError(CONFIG, command.out, "it holds the images", fix="choose another folder")
     folder = ImageFolder(command.images)
     rows, faults = read_labels(command.labels, folder)
     rows = [dataclasses.replace(row, label=fold_case(row.label, command.case)) for row in rows]
     spec, rows, label_faults = check_labels(rows, command)
     faults += label_faults
+    num_rows = len(rows) + len(faults)
     with atomic_folder(command.out, overwrite=command.overwrite) as incomplete:
         chunks = [
             Chunk(index, incomplete, command, spec, shares, tuple(rows[part.start : part.stop]))
@@ -105,7 +108,7 @@ def main(command: CaptchaToTfrecord) -> None:
         )
         faults += [fault for chunk in written for fault in chunk.faults]
         faults.sort(key=lambda fault: fault.number)
-        refuse_faults(faults, len(rows) + len(faults), command)
+        refuse_faults(faults, num_rows, command)
         write_set(incomplete, command, spec, list(shares), written, faults)
     report(command, folder, rows, faults, written)
 
@@ -223,7 +226,8 @@ class ConvertedChunk:
     Attributes:
         shards: the written shard of each split that got any record.
         faults: of images.
-        sizes: how many images have each width and height, and the first of each.
+        sizes: how many images have each width and height.
+        first_of: the first image of each size.
         encodings: "jpeg" and "png", as far as met.
         digest: SHA-256 over the images and labels, in order.
     """
@@ -231,6 +235,7 @@ class ConvertedChunk:
     shards: dict[str, WrittenShard] = field(default_factory=dict)
     faults: list[Fault] = field(default_factory=list)
     sizes: Counter[tuple[int, int]] = field(default_factory=Counter)
+    first_of: dict[tuple[int, int], str] = field(default_factory=dict)
     encodings: set[str] = field(default_factory=set)
     digest: Any = field(default_factory=hashlib.sha256)
 
@@ -258,7 +263,9 @@ def _records(chunk: Chunk, done: ConvertedChunk) -> Iterator[tuple[str, bytes]]:
             kept, encoding = pixels.tobytes(), "raw"
         sha256 = hashlib.sha256(data).digest()
         done.digest.update(sha256 + row.label.encode() + b"\n")
-        done.sizes[pixels.shape[1], pixels.shape[0]] += 1
+        size = (pixels.shape[1], pixels.shape[0])
+        done.sizes[size] += 1
+        done.first_of.setdefault(size, row.image)
         done.encodings.add(encoding)
         record = schema.captcha_record(kept, row.label, chunk.spec.charset)
         yield split_of(sha256, chunk.shares), record
@@ -286,8 +293,7 @@ def write_set(
     faults: Sequence[Fault],
 ) -> None:
     """Names the shards and writes offsets, TFDS's files and the manifest."""
-    sizes = sum((chunk.sizes for chunk in written), Counter[tuple[int, int]]())
-    width, height = the_one_size(sizes, command)
+    width, height = the_one_size(written, command)
     encodings = set().union(*(chunk.encodings for chunk in written))
     digest = hashlib.sha256(b"".join(chunk.digest for chunk in written)).hexdigest()
     manifest = Manifest(
@@ -313,12 +319,18 @@ def write_set(
     write_manifest(folder, manifest)
 
 
-def the_one_size(sizes: Counter[tuple[int, int]], command: CaptchaToTfrecord) -> tuple[int, int]:
+def the_one_size(written: Sequence[ConvertedChunk], command: CaptchaToTfrecord) -> tuple[int, int]:
     """Returns width and height of all images; INPUT without images or with a table of sizes."""
+    sizes = sum((chunk.sizes for chunk in written), Counter[tuple[int, int]]())
     if not sizes:
         raise DataError(INPUT, command.images, "no examples", fix="mend the rows listed above")
     if len(sizes) > 1:
-        table = [f"{count} images of {w}x{h}" for (w, h), count in sizes.most_common()]
+        first_of = {
+            size: name for chunk in reversed(written) for size, name in chunk.first_of.items()
+        }
+        table = [
+            f"{count} of {w}x{h}, first {first_of[w, h]}" for (w, h), count in sizes.most_common()
+        ]
         raise DataError(
             INPUT, command.images, f"images of {len(sizes)} sizes, a data set has one",
             fix="convert each size to a data set of its own", faults=table,

@@ -9,6 +9,7 @@ traceback unless `--debug` is given, and the exit code tells the kind.
 import contextlib
 import enum
 import errno
+import functools
 import io
 import itertools
 import os
@@ -67,6 +68,11 @@ class DataError(Exception):
         self.fix = fix
         self.faults = tuple(faults)
         super().__init__(f"error: {kind.name}: {self.where}: {reason}; {fix}")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Lets the error come whole out of a worker process."""
+        rebuild = functools.partial(DataError, fix=self.fix, faults=self.faults)
+        return rebuild, (self.kind, self.where, self.reason)
 
     def report(self) -> str:
         """The whole message: the faults, at most 50 and the count, then the error line."""

@@ -37,8 +37,6 @@ class MakeCaptcha:
     """Letters an image, A to Z."""
     workers: int = default_workers()
     """Processes; the files don't depend on it."""
-    overwrite: bool = False
-    """Replace OUT if it exists, once the new one is whole."""
     debug: bool = False
     """Show tracebacks."""
 
@@ -55,7 +53,7 @@ class MakeCaptcha:
 def main(command: MakeCaptcha) -> None:
     """Runs the command."""
     starts = range(0, command.count, IMAGES_A_TASK)
-    with atomic_folder(command.out, overwrite=command.overwrite) as folder:
+    with atomic_folder(command.out) as folder:
         tasks = [
             DrawTask(folder, start, min(start + IMAGES_A_TASK, command.count), command)
             for start in starts

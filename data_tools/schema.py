@@ -71,7 +71,9 @@ def decode_record(record: bytes, manifest: Manifest, where: str) -> tuple[Pixels
     try:
         features = tfrecord.decode_example(record)
         image_bytes, label = _one_bytes(features, "image"), _one_bytes(features, "label")
-        return _decode_image(image_bytes, manifest, where), _decode_label(label, manifest.label)
+        text = _one_bytes(features, "text").decode()
+        image = _decode_image(image_bytes, manifest, where)
+        return image, _decode_label(label, text, manifest.label)
     except (ValueError, DataError) as error:
         reason = error.reason if isinstance(error, DataError) else str(error)
         raise DataError(
@@ -117,7 +119,7 @@ def _decode_image(data: bytes, manifest: Manifest, where: str) -> Pixels:
     return pixels
 
 
-def _decode_label(data: bytes, spec: LabelSpec | None) -> Pixels:
+def _decode_label(data: bytes, text: str, spec: LabelSpec | None) -> Pixels:
     label = np.frombuffer(data, np.uint8)
     if spec is None:
         return label
@@ -125,6 +127,8 @@ def _decode_label(data: bytes, spec: LabelSpec | None) -> Pixels:
         raise ValueError(f"a label of {len(label)} characters")
     if any(label >= len(spec.charset)):
         raise ValueError(f"label value {label.max()} is outside the charset")
+    if decode_label(data, spec.charset) != text:
+        raise ValueError(f"label {decode_label(data, spec.charset)!r} but text {text!r}")
     return label
 
 

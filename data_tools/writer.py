@@ -9,6 +9,7 @@ and few files are open at once.
 import hashlib
 import os
 import shutil
+import tempfile
 from array import array
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -30,18 +31,13 @@ def atomic_folder(target: Path, *, overwrite: bool = False) -> Iterator[Path]:
 
     Args:
         target: the final name.
-        overwrite: replace a folder of that name, once the new one is whole.
+        overwrite: replace a data set of that name, once the new one is whole.
 
     Raises:
-        DataError: CONFIG when the target exists and `overwrite` is False; SPACE or INPUT when the
+        DataError: CONFIG when the target exists and may not be replaced; SPACE or INPUT when the
             disk refuses, the target then being as before.
     """
-    if target.exists() and not overwrite:
-        raise DataError(
-            CONFIG, target, "it exists already", fix="choose another folder or pass --overwrite"
-        )
-    if target.exists() and not target.is_dir():
-        raise DataError(CONFIG, target, "it is a file", fix="choose another folder")
+    _check_target(target, overwrite=overwrite)
     incomplete = target.with_name(target.name + ".incomplete")
     try:
         _remove(incomplete)
@@ -57,12 +53,29 @@ def atomic_folder(target: Path, *, overwrite: bool = False) -> Iterator[Path]:
         raise
 
 
+def _check_target(target: Path, *, overwrite: bool) -> None:
+    reason = ""
+    if target.name in ("", ".."):
+        reason = "not the name of a new folder"
+    elif target.exists() and not target.is_dir():
+        reason = "it is a file"
+    elif target.exists() and overwrite and not (target / FILE_NAME).is_file():
+        reason = "--overwrite replaces data sets only, and this is none"
+    if reason:
+        raise DataError(CONFIG, target, reason, fix="choose another folder")
+    if target.exists() and not overwrite:
+        fix = "choose another folder or pass --overwrite"
+        raise DataError(CONFIG, target, "it exists already", fix=fix)
+
+
 def _rename_over(new: Path, target: Path) -> None:
     """Renames the new folder; an old one of that name is moved away first and removed last."""
-    old = target.with_name(target.name + ".old")
-    _remove(old)
-    if target.exists():
-        target.rename(old)
+    if not target.exists():
+        new.rename(target)
+        sync_folder(target.parent)
+        return
+    old = Path(tempfile.mkdtemp(prefix=f".{target.name}.old-", dir=target.parent))
+    target.rename(old / target.name)
     new.rename(target)
     sync_folder(target.parent)
     _remove(old)

@@ -1120,9 +1120,9 @@ def test_mixed_sizes_are_input_with_a_table_of_sizes(convert: Tools, folder: Pat
     ran = convert()
     assert ran.rc == 3
     assert ran.stderr.splitlines() == [
-        "3 images of 24x12",
-        "2 images of 30x12",
-        "1 images of 24x13",
+        "3 of 24x12, first 0.jpg",
+        "2 of 30x12, first 1.jpg",
+        "1 of 24x13, first 5.jpg",
         f"error: INPUT: {folder}: images of 3 sizes, a data set has one; "
         "convert each size to a data set of its own",
     ]

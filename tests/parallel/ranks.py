@@ -1,0 +1,256 @@
+"""What one rank does for the tests of test_ranks.py; run under mpirun or alone.
+
+python ranks.py DATA OUT
+
+DATA is a data set of captchas. Each rank writes OUT/rank-N.json and OUT/rank-N.npz. The functions
+of hvd_train run as they are; where a test must know what went through them, they are wrapped.
+"""
+
+import contextlib
+import dataclasses
+import hashlib
+import json
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+from data_tools import launch_env
+from hvd_train import threads
+
+LAUNCH = launch_env.read()
+threads.configure(LAUNCH)
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from hvd_train import config, dist, task, train
+from hvd_train.data.sharding import even_split
+from hvd_train.data.source import Batch
+from hvd_train.evaluate import Evaluator
+from hvd_train.models.layers import EPSILON, MOMENTUM, SyncBatchNormalization
+from hvd_train.train import Trainer
+
+EXAMPLES = 10
+"""Size of the global batch: 4, 3, 3 on three ranks."""
+LOPSIDED = {1: [10], 2: [9, 1], 3: [2, 7, 1], 4: [1, 1, 6, 2]}
+"""Another split of it, which even_split would never give."""
+
+Arrays = dict[str, np.ndarray]
+
+
+def main(data: Path, out: Path) -> None:
+    """Runs every part and writes what came of it."""
+    world = dist.init(LAUNCH)
+    report: dict[str, Any] = {"world": dataclasses.asdict(world), "collectives": talk(world)}
+    arrays: Arrays = {}
+    for name, flags in RUNS.items():
+        report[name] = train_recorded(flags, data, out / name, world)
+    for model in ("linear", "ctc"):
+        arrays |= gradients(model, data, world)
+    for dtype in ("float32", "float64"):
+        arrays |= batch_norm(dtype, world)
+    np.savez(out / f"rank-{world.rank}.npz", **arrays)
+    (out / f"rank-{world.rank}.json").write_text(json.dumps(report))
+
+
+RUNS = {
+    # 35 steps of 10 are three and a half epochs of 101 examples.
+    "linear": ["--model", "linear", "--dtype", "float64", "--steps", "35"],
+    "ctc": ["--model", "ctc", "--steps", "20"],
+    # Learns the training split by heart, so that many are right, though not all.
+    "by_heart": [
+        "--model", "linear", "--dtype", "float64", "--steps", "40", "--augment", "none",
+        "--test-split", "train", "--base-lr", "0.003", "--schedule", "constant",
+    ],
+}  # fmt: skip
+
+
+def train_recorded(flags: list[str], data: Path, runs: Path, world: dist.World) -> dict[str, Any]:
+    """Trains from a command line and records what went through the real functions."""
+    argv = [*flags, "--data", str(data), "--runs-dir", str(runs), "--global-batch", str(EXAMPLES)]
+    settings, given = config.parse_config(config.CaptchaConfig, argv, prog="ranks.py")
+    seen: dict[str, Any] = {"ids": [], "losses": [], "evaluated": []}
+
+    def broadcast(real: Callable[..., None], trainer: Trainer) -> None:
+        seen["before"] = hashes(trainer)
+        real(trainer)
+        seen["after"] = hashes(trainer)
+        seen["trainer"] = trainer
+
+    def step(
+        real: Callable[..., tuple[float, np.ndarray]], trainer: Trainer, batch: Batch, **rest: Any
+    ) -> tuple[float, np.ndarray]:
+        loss, outputs = real(trainer, batch, **rest)
+        seen["ids"].append(batch.ids.tolist())
+        seen["losses"].append(loss)
+        return loss, outputs
+
+    def own_batches(real: Callable[..., Iterator[Batch]], evaluator: Evaluator) -> Iterator[Batch]:
+        for batch in real(evaluator):
+            seen["evaluated"] += batch.ids.tolist()
+            yield batch
+
+    with (
+        wrapped(Trainer, "broadcast", broadcast), wrapped(Trainer, "step", step),
+        wrapped(Evaluator, "_own_batches", own_batches),
+    ):  # fmt: skip
+        seen["evaluation"] = dataclasses.asdict(
+            train.train_and_evaluate(task.CAPTCHA, settings, given | {"eval_every"}, world)
+        )
+    seen["end"] = hashes(seen.pop("trainer"))
+    return seen
+
+
+@contextlib.contextmanager
+def wrapped(owner: type, name: str, wrapper: Callable[..., Any]) -> Iterator[None]:
+    """Calls `wrapper` with the real method before its arguments, for the block."""
+    real = getattr(owner, name)
+    setattr(owner, name, lambda *args, **kwargs: wrapper(real, *args, **kwargs))
+    try:
+        yield
+    finally:
+        setattr(owner, name, real)
+
+
+def hashes(trainer: Trainer) -> dict[str, str]:
+    """The SHA-256 of every variable of the trainer: weights, optimizer, moving averages."""
+    snapshot = trainer.snapshot(0, {})
+    return {
+        f"{group}/{name}": hashlib.sha256(array.tobytes()).hexdigest()
+        for group in ("weights", "optimizer", "ema")
+        for name, array in getattr(snapshot, group).items()
+    }
+
+
+def talk(world: dist.World) -> dict[str, Any]:
+    """Every collective once, with a value that tells its rank."""
+    mine = {"rank": world.rank, "text": "ü" * world.rank, "none": None, "list": [0.1] * world.rank}
+    rank = float(world.rank)
+
+    @tf.function
+    def summed() -> list[Any]:
+        tensors = [tf.fill([2, 3], rank + 1), tf.constant(rank), tf.zeros([0])]
+        return dist.allreduce_sum(tensors)
+
+    variables = [keras.Variable([rank, rank]), tf.Variable(rank + 5)]
+    dist.broadcast_variables(variables)
+    return {
+        "gathered": dist.allgather_json(mine),
+        "broadcast": dist.broadcast_json(mine),
+        "summed": [value.numpy().tolist() for value in summed()],
+        "sum_over_ranks": dist.sum_over_ranks(np.array([1.0, rank, 1e15 + rank])).tolist(),
+        "variables": [np.asarray(variable).tolist() for variable in variables],
+    }
+
+
+def gradients(model: str, data: Path, world: dist.World) -> Arrays:
+    """Takes one step down the gradient at rate 1, so that what the weights lose is the gradient.
+
+    Returns:
+        For even and lopsided parts the whole gradient by variable as this rank applied it, and the
+        one that this process computes alone on the whole batch with Keras's own batch norm.
+    """
+    argv = [
+        "--model", model, "--dtype", "float64", "--optimizer", "sgd", "--global-batch",
+        str(EXAMPLES), "--data", str(data),
+    ]  # fmt: skip
+    settings, _ = config.parse_config(config.CaptchaConfig, argv, prog="ranks.py")
+    loaded, source = train.run.manifest.load(data), None
+    source = train.run.open_source(data, loaded, "train", budget=2.0**30)
+    whole = source.gather(np.arange(EXAMPLES))
+    even = [len(even_split(EXAMPLES, rank=r, size=world.size)) for r in range(world.size)]
+    arrays: Arrays = {}
+    for split, lengths in (("even", even), ("lopsided", LOPSIDED[world.size])):
+        keras.utils.set_random_seed(3)  # the same weights on every rank and any number of ranks
+        recogniser = task.build_captcha(settings, loaded)
+        alone = one_process_gradients(recogniser, whole)
+        trainer = Trainer(recogniser, settings)
+        variables = train.by_path(recogniser.model.trainable_variables)
+        before = {name: variable.numpy() for name, variable in variables.items()}
+        start = sum(lengths[: world.rank])
+        part = slice(start, start + lengths[world.rank])
+        own = Batch(whole.ids[part], whole.images[part], whole.labels[part])
+        trainer.step(own, rate=1.0, decay=0.0)
+        for name, variable in variables.items():
+            key = f"{model}|{split}|{name}"
+            arrays[f"{key}|ranks"] = before[name] - variable.numpy()
+            arrays[f"{key}|alone"] = alone[name]
+    return arrays
+
+
+def one_process_gradients(recogniser: task.Recogniser, batch: Batch) -> Arrays:
+    """The gradient of the mean loss of a batch, without Horovod and without our layers."""
+    model = keras.models.clone_model(
+        recogniser.model, clone_function=lambda layer: keras_layer(layer)
+    )
+    model.set_weights(recogniser.model.get_weights())
+    variables = model.trainable_variables
+    with tf.GradientTape() as tape:
+        outputs = model(batch.images, training=True)
+        loss = tf.reduce_mean(recogniser.losses(outputs, batch.labels))
+    found = tape.gradient(loss, [variable.value for variable in variables])
+    names = train.by_path(recogniser.model.trainable_variables)
+    return {name: gradient.numpy() for name, gradient in zip(names, found, strict=True)}
+
+
+def keras_layer(layer: Any) -> Any:
+    """The layer itself as Keras knows it: its own batch norm in place of ours."""
+    if isinstance(layer, SyncBatchNormalization):
+        return keras.layers.BatchNormalization(
+            epsilon=EPSILON, momentum=MOMENTUM, name=layer.name, dtype=layer.dtype_policy
+        )
+    return type(layer).from_config(layer.get_config())
+
+
+def batch_norm(dtype: str, world: dist.World) -> Arrays:
+    """Our batch norm on lopsided parts beside Keras's on the whole batch, forward and backward."""
+    rng = np.random.default_rng(0)
+    # Far from 0, where the difference of two sums of squares would lose the variance.
+    inputs = rng.normal(100.0, 2.0, (EXAMPLES, 5, 3)).astype(dtype)
+    weights = rng.normal(size=inputs.shape).astype(dtype)
+    gamma, beta = rng.normal(1.0, 0.3, (2, 3)).astype(dtype)
+    start = sum(LOPSIDED[world.size][: world.rank])
+    part = slice(start, start + LOPSIDED[world.size][world.rank])
+
+    def run(layer: Any, rows: slice) -> tuple[Arrays, list[Any]]:
+        layer.build((None, 5, 3))
+        layer.gamma.assign(gamma)
+        layer.beta.assign(beta)
+        x = tf.constant(inputs[rows])
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            outputs = layer(x, training=True)
+            total = tf.reduce_sum(outputs * weights[rows] + outputs**2)
+        to_inputs, *to_weights = tape.gradient(
+            total, [x, layer.gamma.value, layer.beta.value]
+        )  # fmt: skip
+        arrays = {
+            "outputs": outputs.numpy(), "to_inputs": to_inputs.numpy(),
+            "moving_mean": layer.moving_mean.numpy(),
+            "moving_variance": layer.moving_variance.numpy(),
+            "later": layer(x, training=False).numpy(),
+        }  # fmt: skip
+        return arrays, to_weights
+
+    ours, to_weights = run(SyncBatchNormalization(dtype=dtype), part)
+    ours["to_gamma"], ours["to_beta"] = (g.numpy() for g in dist.allreduce_sum(to_weights))
+    whole = slice(0, EXAMPLES)
+    theirs, to_weights = run(
+        keras.layers.BatchNormalization(epsilon=EPSILON, momentum=MOMENTUM, dtype=dtype), whole
+    )
+    theirs["to_gamma"], theirs["to_beta"] = (g.numpy() for g in to_weights)
+    for name in ("outputs", "to_inputs", "later"):
+        theirs[name] = theirs[name][part]
+    return {
+        f"norm|{dtype}|{name}|{whose}": array
+        for whose, found in (("ranks", ours), ("alone", theirs))
+        for name, array in found.items()
+    }
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), Path(sys.argv[2]))

@@ -1,0 +1,309 @@
+"""Settings: defaults < --config FILE < flags, checked alike, and held fast on resume."""
+
+import dataclasses
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from data_tools.errors import DataError
+from hvd_train import config
+from hvd_train.config import CaptchaConfig, flat, parse_config, resolve_batch, resumed
+
+
+def parse(*argv: object) -> CaptchaConfig:
+    return parse_config(CaptchaConfig, list(map(str, argv)), prog="captcha.py")[0]
+
+
+def refusal(*argv: object) -> str:
+    with pytest.raises(DataError) as caught:
+        parse(*argv)
+    return str(caught.value)
+
+
+def given_names(*argv: object) -> set[str]:
+    return set(parse_config(CaptchaConfig, list(map(str, argv)), prog="captcha.py")[1])
+
+
+def yaml_file(tmp_path: Path, **values: Any) -> Path:
+    path = tmp_path / "settings.yaml"
+    path.write_text(yaml.safe_dump(values))
+    return path
+
+
+def test_without_flags_all_settings_are_the_defaults() -> None:
+    assert parse() == CaptchaConfig()
+    assert given_names() == set()
+
+
+def test_a_flag_reaches_its_setting_whatever_group_it_is_in() -> None:
+    settings = parse(
+        "--data", "d", "--no-shuffle", "--steps", 7, "--base-lr=0.5", "--seed", 3,
+        "--runs-dir", "r", "--model", "linear", "--no-deterministic",
+    )  # fmt: skip
+    assert (settings.data.data, settings.data.shuffle) == (Path("d"), False)
+    assert (settings.optim.steps, settings.optim.base_lr) == (7, 0.5)
+    assert (settings.run.seed, settings.run.runs_dir) == (3, Path("r"))
+    assert (settings.model, settings.run.deterministic) == ("linear", False)
+
+
+@pytest.mark.parametrize(
+    ("argv", "names"),
+    [
+        (["--seed", "0"], {"seed"}),
+        (["--seed=0"], {"seed"}),
+        (["--no-shuffle", "--resume"], {"shuffle", "resume"}),
+        (["--base-lr", "0.006"], {"base_lr"}),
+        (["--base_lr", "0.006"], {"base_lr"}),
+    ],
+)
+def test_a_setting_counts_as_given_even_at_its_default(argv: list[str], names: set[str]) -> None:
+    assert given_names(*argv) == names
+
+
+def test_flags_win_over_the_file_and_the_file_over_the_defaults(tmp_path: Path) -> None:
+    path = yaml_file(tmp_path, seed=5, epochs=3, shuffle=False)
+    settings = parse("--config", path, "--seed", 6)
+    assert (settings.run.seed, settings.optim.epochs, settings.data.shuffle) == (6, 3.0, False)
+    assert given_names("--config", path, "--seed", 6) == {"config", "seed", "epochs", "shuffle"}
+
+
+def test_a_file_may_write_its_keys_with_dashes(tmp_path: Path) -> None:
+    path = tmp_path / "settings.yaml"
+    path.write_text("base-lr: 1e-3\nbatch_size: 4\n")
+    settings = parse("--config", path)
+    assert (settings.optim.base_lr, settings.optim.batch_size) == (0.001, 4)
+
+
+def test_a_flag_may_turn_back_on_what_the_file_turned_off(tmp_path: Path) -> None:
+    assert parse("--config", yaml_file(tmp_path, shuffle=False), "--shuffle").data.shuffle
+
+
+def test_the_file_is_checked_like_flags(tmp_path: Path) -> None:
+    assert refusal("--config", yaml_file(tmp_path, base_lr=-1)) == refusal("--base-lr", "-1")
+    assert refusal("--config", yaml_file(tmp_path, learning_rate=1)) == (
+        "error: CONFIG: command line: Unrecognized options: --learning-rate=1; see captcha.py --help"
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("- 1\n- 2\n", "not a flat list of settings"),
+        ("optim:\n  seed: 1\n", "not a flat list of settings"),
+        ("seeds: [1, 2]\n", "not a flat list of settings"),
+        ("just words\n", "not a flat list of settings"),
+    ],
+)
+def test_a_file_that_is_no_flat_list_is_config(tmp_path: Path, text: str, reason: str) -> None:
+    path = tmp_path / "settings.yaml"
+    path.write_text(text)
+    assert refusal("--config", path) == f"error: CONFIG: {path}: {reason}; see recipes/"
+
+
+@pytest.mark.parametrize("data", [b"seed: [1\n", b"a: b: c\n", b"\x00", b"seed: \xff\xfe\n"])
+def test_a_file_that_is_no_yaml_is_one_config_line(tmp_path: Path, data: bytes) -> None:
+    path = tmp_path / "settings.yaml"
+    path.write_bytes(data)
+    with pytest.raises(DataError) as caught:
+        parse("--config", path)
+    report = caught.value.report()
+    assert report.startswith(f"error: CONFIG: {path}: not YAML: ")
+    assert report.endswith("; see recipes/")
+    assert "\n" not in report
+
+
+def test_a_missing_file_is_named() -> None:
+    assert refusal("--config", "/nowhere/settings.yaml") == (
+        "error: INPUT: /nowhere/settings.yaml: No such file or directory; "
+        "check that the path exists and its permissions"
+    )
+
+
+POSITIVE = [
+    "batch-size", "global-batch", "epochs", "steps", "base-lr", "decay-epochs",
+    "checkpoint-every", "keep-checkpoints", "log-every",
+]  # fmt: skip
+REAL = ("epochs", "base-lr", "decay-epochs")
+
+
+@pytest.mark.parametrize("flag", POSITIVE)
+@pytest.mark.parametrize("value", [0, -1])
+def test_what_must_be_positive_is_refused_otherwise(flag: str, value: int) -> None:
+    shown = float(value) if flag in REAL else value
+    assert refusal(f"--{flag}", value) == (
+        f"error: CONFIG: command line: --{flag} is {shown}; it must be a positive number; "
+        "see captcha.py --help"
+    )
+
+
+@pytest.mark.parametrize("flag", ["memory-budget", "warmup-epochs", "eval-every"])
+def test_what_must_not_be_negative_is_refused_below_0(flag: str) -> None:
+    assert refusal(f"--{flag}", -1) == (
+        f"error: CONFIG: command line: --{flag} is -1.0; it must not be negative; "
+        "see captcha.py --help"
+    )
+
+
+@pytest.mark.parametrize("flag", ["momentum", "ema-decay"])
+@pytest.mark.parametrize("value", [-0.1, 1.0])
+def test_a_decay_lies_in_0_to_1(flag: str, value: float) -> None:
+    assert refusal(f"--{flag}", value) == (
+        f"error: CONFIG: command line: --{flag} is {value}; it must be at least 0 and below 1; "
+        "see captcha.py --help"
+    )
+
+
+NOT_FINITE = [
+    (flag, "nan")
+    for flag in (*REAL, "memory-budget", "warmup-epochs", "eval-every", "momentum", "ema-decay")
+]
+
+
+@pytest.mark.parametrize(("flag", "value"), [*NOT_FINITE, ("epochs", "inf"), ("base-lr", "inf")])
+def test_a_number_that_is_not_finite_is_config(flag: str, value: str) -> None:
+    assert refusal(f"--{flag}", value).startswith(f"error: CONFIG: command line: --{flag} is ")
+
+
+@pytest.mark.parametrize("seed", [-1, 2**31])
+def test_a_seed_that_the_generators_do_not_take_is_config(seed: int) -> None:
+    assert refusal("--seed", seed) == (
+        f"error: CONFIG: command line: --seed is {seed}; it must be from 0 to 2147483647; "
+        "see captcha.py --help"
+    )
+
+
+@pytest.mark.parametrize("name", ["", ".", "..", "a/b", "/a"])
+def test_a_run_name_is_the_name_of_one_folder(name: str) -> None:
+    assert refusal("--name", name) == (
+        f"error: CONFIG: command line: --name is {name!r}; it must be the name of one folder; "
+        "see captcha.py --help"
+    )
+
+
+@pytest.mark.parametrize(
+    ("argv", "reason"),
+    [
+        (["--nosuch"], "Unrecognized options: --nosuch"),
+        (["stray"], "Unrecognized options: stray"),
+        (
+            ["--batch-size", "x"],
+            "Error parsing --batch-size: invalid literal for int() with base 10: 'x'",
+        ),
+    ],
+)
+def test_what_is_not_understood_is_one_config_line(argv: list[str], reason: str) -> None:
+    assert refusal(*argv) == f"error: CONFIG: command line: {reason}; see captcha.py --help"
+
+
+def test_both_kinds_of_batch_size_are_refused(tmp_path: Path) -> None:
+    expected = (
+        "error: CONFIG: --global-batch: --batch-size is given too; "
+        "give the batch of a rank or the batch of all ranks"
+    )
+    assert refusal("--batch-size", 4, "--global-batch", 8) == expected
+    assert refusal("--global-batch=8", "--batch-size=4") == expected
+    assert refusal("--global-batch", 8, "--config", yaml_file(tmp_path, batch_size=4)) == expected
+
+
+@pytest.mark.parametrize(("argv", "batch"), [(["--batch-size", 5], 15), (["--global-batch", 7], 7)])
+def test_the_global_batch_is_given_or_a_batch_for_each_rank(argv: list[Any], batch: int) -> None:
+    assert resolve_batch(parse(*argv), 3).optim.global_batch == batch
+
+
+def test_every_setting_stands_once_in_the_flat_list() -> None:
+    groups = (config.DataConfig, config.OptimConfig, config.RunConfig)
+    names = [item.name for group in groups for item in dataclasses.fields(group)]
+    assert len(set(names)) == len(names)
+    assert set(flat(CaptchaConfig())) == {*names, "model", "init_stddev"}
+
+
+ODD = [
+    "--data", "a b/ü", "--steps", "3", "--base-lr", "1e-07", "--no-shuffle", "--no-deterministic",
+    "--name", "None of it", "--runs-dir", "r", "--init-stddev", "1e-3", "--model", "linear",
+]  # fmt: skip
+
+
+def test_saved_settings_read_back_the_same(tmp_path: Path) -> None:
+    settings = resolve_batch(parse(*ODD), 3)
+    path = yaml_file(tmp_path, **flat(settings))
+    assert flat(resumed(settings, config.read_yaml(path), set())) == flat(settings)
+
+
+def saved_settings(**changes: Any) -> dict[str, Any]:
+    return {**flat(resolve_batch(parse(), 2)), **changes}
+
+
+MATHEMATICS: dict[str, Any] = {
+    "model": "linear", "init_stddev": 1.0, "train_split": "test", "test_split": "train",
+    "shuffle": False, "augment": "none", "global_batch": 48, "epochs": 2.0, "steps": 9, "optimizer": "sgd",
+    "base_lr": 0.5, "lr_scaling": "none", "schedule": "constant", "decay_epochs": 2.0,
+    "warmup_epochs": 2.0, "momentum": 0.5, "ema_decay": 0.5, "seed": 8, "dtype": "float64",
+    "deterministic": False,
+}  # fmt: skip
+
+
+def test_every_setting_is_free_on_resume_or_of_the_mathematics() -> None:
+    assert set(flat(parse())) == {*config.FREE_ON_RESUME, *MATHEMATICS, "batch_size"}
+
+
+@pytest.mark.parametrize("name", MATHEMATICS)
+def test_a_flag_that_changes_the_mathematics_is_refused_on_resume(name: str) -> None:
+    value = MATHEMATICS[name]
+    saved = saved_settings()
+    flag = "--" + name.replace("_", "-")
+    asked = resolve_batch(parse(*config.flags_of({name: value})), 2)
+    with pytest.raises(DataError) as caught:
+        resumed(asked, saved, {name})
+    assert str(caught.value) == (
+        f"error: CONFIG: {flag}: the run was started with {saved[name]}, now {value}; "
+        "leave the flag out to go on, or start a new run with --name"
+    )
+
+
+def test_another_batch_a_rank_is_refused_on_resume_as_another_global_batch() -> None:
+    asked = resolve_batch(parse("--batch-size", 4), 2)
+    with pytest.raises(DataError) as caught:
+        resumed(asked, saved_settings(), {"batch_size"})
+    assert str(caught.value) == (
+        "error: CONFIG: --global-batch: the run was started with 64, now 8; "
+        "leave the flag out to go on, or start a new run with --name"
+    )
+
+
+def test_a_run_goes_on_with_its_own_batch_on_other_ranks() -> None:
+    asked = resolve_batch(parse("--resume"), 5)
+    assert resumed(asked, saved_settings(), {"resume"}).optim.global_batch == 64
+
+
+def test_the_saved_mathematics_holds_where_no_flag_says_so() -> None:
+    saved = saved_settings(seed=8, base_lr=0.5, model="linear", shuffle=False)
+    settings = resumed(resolve_batch(parse("--resume"), 2), saved, {"resume"})
+    assert flat(settings) == {**saved, "resume": True}
+
+
+FREE: dict[str, Any] = {
+    "data": "elsewhere", "memory_budget": 0.5, "checkpoint_every": 7, "keep_checkpoints": 9,
+    "eval_every": 0.25, "log_every": 3,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", FREE)
+def test_a_free_setting_keeps_its_saved_value_on_resume(name: str) -> None:
+    saved = saved_settings(**{name: FREE[name]})
+    settings = resumed(resolve_batch(parse("--resume"), 2), saved, {"resume"})
+    assert flat(settings)[name] == FREE[name]
+
+
+@pytest.mark.parametrize("name", FREE)
+def test_a_flag_changes_a_free_setting_on_resume(name: str) -> None:
+    asked = resolve_batch(parse(*config.flags_of({name: FREE[name]})), 2)
+    settings = resumed(asked, saved_settings(), {name})
+    assert flat(settings)[name] == FREE[name]
+
+
+def test_a_small_rate_is_not_changed_by_yaml(tmp_path: Path) -> None:
+    path = yaml_file(tmp_path, base_lr=5e-324)
+    assert parse("--config", path).optim.base_lr == math.ulp(0.0)

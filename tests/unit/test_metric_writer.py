@@ -1,0 +1,134 @@
+"""Each number is written once, by the same name in metrics.jsonl and in TensorBoard."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from tensorboard.util.tensor_util import make_ndarray
+
+from data_tools.errors import DataError
+from hvd_train.metric_writer import SilentWriter, forget_lines_after, open_writer, timestamp
+
+
+def lines(run: Path) -> list[dict[str, object]]:
+    return [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+
+
+def steps_of(run: Path) -> list[tuple[object, object]]:
+    return [(line["split"], line["step"]) for line in lines(run)]
+
+
+def test_a_line_holds_step_split_time_and_the_numbers(tmp_path: Path) -> None:
+    with open_writer(tmp_path, is_chief=True, step=0, total_steps=9) as writer:
+        writer.write(3, "train", {"loss": 0.1 + 0.2, "accuracy": 0.5})
+    (line,) = lines(tmp_path)
+    assert re.fullmatch(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{6}", str(line.pop("time")))
+    assert line == {"step": 3, "split": "train", "loss": 0.1 + 0.2, "accuracy": 0.5}
+
+
+def test_a_line_is_in_the_file_as_soon_as_it_is_written(tmp_path: Path) -> None:
+    with open_writer(tmp_path, is_chief=True, step=0, total_steps=9) as writer:
+        writer.write(1, "train", {"loss": 1.0})
+        assert len(lines(tmp_path)) == 1
+
+
+def test_tensorboard_shows_the_same_numbers_under_split_and_name(tmp_path: Path) -> None:
+    with open_writer(tmp_path, is_chief=True, step=0, total_steps=9) as writer:
+        for step in (0, 10):
+            writer.write(step, "train", {"loss": step + 0.5})
+        writer.write(10, "test", {"accuracy": 0.25})
+    (events,) = (tmp_path / "tensorboard").iterdir()
+    shown = EventAccumulator(str(events))
+    shown.Reload()
+    assert sorted(shown.Tags()["tensors"]) == ["test/accuracy", "train/loss"]
+    losses = [
+        (event.step, float(make_ndarray(event.tensor_proto)))
+        for event in shown.Tensors("train/loss")
+    ]
+    assert losses == [(0, 0.5), (10, 10.5)]
+
+
+def test_a_rank_other_than_the_chief_writes_and_says_nothing(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with open_writer(tmp_path, is_chief=False, step=0, total_steps=9) as writer:
+        assert isinstance(writer, SilentWriter)
+        writer.write(0, "train", {"loss": 1.0})
+        writer.say("words")
+        writer.advance(3, "words")
+    assert list(tmp_path.iterdir()) == []
+    assert capfd.readouterr() == ("", "")
+
+
+def test_without_a_terminal_each_state_is_a_line_with_its_time(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with open_writer(tmp_path, is_chief=True, step=0, total_steps=9) as writer:
+        writer.advance(10, "loss = 4.66 (533.8 examples/sec; 0.240 sec/batch)")
+        writer.say("test accuracy = 0.8600")
+    stamp = r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{6}: "
+    assert re.fullmatch(
+        stamp + r"step 10, loss = 4\.66 \(533\.8 examples/sec; 0\.240 sec/batch\)\n"
+        + stamp + r"test accuracy = 0\.8600\n",
+        capfd.readouterr().out,
+    )  # fmt: skip
+
+
+def test_a_timestamp_always_has_its_six_digits() -> None:
+    assert all(len(timestamp()) == 26 for _ in range(100))
+
+
+def write_lines(run: Path, *wanted: tuple[str, int]) -> Path:
+    path = run / "metrics.jsonl"
+    path.write_text("".join(json.dumps({"step": n, "split": s}) + "\n" for s, n in wanted))
+    return path
+
+
+def test_going_on_forgets_what_will_be_measured_again_and_nothing_else(tmp_path: Path) -> None:
+    before = [("train", 0), ("test", 3), ("train", 5), ("test", 6)]
+    again = [("train", 6), ("train", 8), ("test", 9)]
+    forget_lines_after(write_lines(tmp_path, *before, *again), 6)
+    assert steps_of(tmp_path) == before
+
+
+def test_a_line_that_a_crash_cut_is_forgotten(tmp_path: Path) -> None:
+    path = write_lines(tmp_path, ("train", 0), ("train", 1))
+    path.write_text(path.read_text()[:-9])
+    forget_lines_after(path, 5)
+    assert steps_of(tmp_path) == [("train", 0)]
+
+
+@pytest.mark.parametrize("junk", [b"7\n", b"[1]\n", b"{}\n", b'{"step": 1}\n', b"\xff\xfe\n"])
+def test_a_line_that_is_none_of_ours_does_not_stop_the_run(tmp_path: Path, junk: bytes) -> None:
+    path = write_lines(tmp_path, ("train", 0))
+    path.write_bytes(path.read_bytes() + junk)
+    forget_lines_after(path, 5)
+    assert steps_of(tmp_path)[:1] == [("train", 0)]
+
+
+def test_a_run_that_starts_has_nothing_to_forget(tmp_path: Path) -> None:
+    forget_lines_after(tmp_path / "metrics.jsonl", 0)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_lines_are_added_to_those_of_an_earlier_start(tmp_path: Path) -> None:
+    for start in (0, 2):
+        with open_writer(tmp_path, is_chief=True, step=start, total_steps=4) as writer:
+            for step in (start, start + 1):
+                writer.write(step, "train", {"loss": 0.0})
+    assert steps_of(tmp_path) == [("train", step) for step in range(4)]
+
+
+def test_a_folder_in_place_of_the_file_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / "metrics.jsonl").mkdir()
+    with (
+        pytest.raises(DataError) as caught,
+        open_writer(tmp_path, is_chief=True, step=0, total_steps=1),
+    ):
+        pass
+    assert str(caught.value) == (
+        f"error: INPUT: {tmp_path / 'metrics.jsonl'}: Is a directory; "
+        "check that the path exists and its permissions"
+    )
