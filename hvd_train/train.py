@@ -196,7 +196,7 @@ class Loop:
         """Trains from step `start` to the last, and evaluates the last checkpoint."""
         steps = range(start, self._total)
         batches = pipeline.prefetch(self._own_batch, steps, self._input_wait)
-        evaluation = None
+        evaluation, started = None, time.perf_counter()
         for step, batch in zip(steps, batches, strict=True):
             self._train(step, batch, writer)
             done = step + 1
@@ -211,6 +211,11 @@ class Loop:
         if evaluation is None:
             writer.say(f"all {self._total} steps are done already")
             evaluation = self._evaluate()
+        else:
+            writer.say(
+                f"{len(steps)} steps in {time.perf_counter() - started:.1f} s, of which "
+                f"{self._input_wait.seconds:.1f} s waited for input"
+            )
         self._write_result(folder, max(start, self._total), evaluation)
         return evaluation
 
