@@ -323,7 +323,12 @@ def the_one_size(written: Sequence[ConvertedChunk], command: CaptchaToTfrecord) 
     """Returns width and height of all images; INPUT without images or with a table of sizes."""
     sizes = sum((chunk.sizes for chunk in written), Counter[tuple[int, int]]())
     if not sizes:
-        raise DataError(INPUT, command.images, "no examples", fix="mend the rows listed above")
+        raise DataError(
+            INPUT,
+            command.images,
+            "no examples, as every row has a fault",
+            fix="drop --skip-bad to see why",
+        )
     if len(sizes) > 1:
         first_of = {
             size: name for chunk in reversed(written) for size, name in chunk.first_of.items()

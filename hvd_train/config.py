@@ -43,7 +43,7 @@ class DataConfig:
     shuffle: bool = True
     """Visit the examples in a new order each epoch."""
     augment: Literal["none", "shift"] = "none"
-    """shift: move each picture at random by up to a tenth of its size."""
+    """shift: move each picture at random by up to 10 % of its height and 8 % of its width."""
 
     def __post_init__(self) -> None:
         if not self.memory_budget >= 0:
@@ -158,6 +158,11 @@ class CaptchaConfig(TrainConfig):
         )
     )  # fmt: skip
 
+    def __post_init__(self) -> None:
+        _positive(init_stddev=self.init_stddev)
+        if self.init_stddev is not None and self.model != "linear":
+            raise ValueError("--init-stddev is of --model linear; leave it out or pass that")
+
 
 # Settings that may change on --resume: they decide what is read from where, written or shown, not
 # what is computed.
@@ -259,14 +264,21 @@ def resumed(config: C, saved: Mapping[str, Any], given: Collection[str]) -> C:
         DataError: CONFIG when one of those would change what the run computes.
     """
     asked = flat(config)
-    named = {"global_batch" if name == "batch_size" else name for name in given}
-    for name in sorted(named - FREE_ON_RESUME):
-        if asked[name] != saved.get(name):
+    if asked.keys() != saved.keys():
+        missing = ", ".join(sorted(asked.keys() ^ saved.keys()))
+        raise DataError(
+            CONFIG, "config.yaml", f"it doesn't name the settings of this version: {missing}",
+            fix="go on with the version that the run was started with, or start one with --name",
+        )  # fmt: skip
+    for name in sorted(set(given) - FREE_ON_RESUME):
+        # A batch a rank only matters by the batch of all ranks that it makes.
+        compared = "global_batch" if name == "batch_size" else name
+        if asked[compared] != saved[compared]:
             raise DataError(
                 CONFIG, "--" + name.replace("_", "-"),
-                f"the run was started with {saved.get(name)}, now {asked[name]}",
+                f"the run was started with {compared} {saved[compared]}, now {asked[compared]}",
                 fix="leave the flag out to go on, or start a new run with --name",
             )  # fmt: skip
-    changed = FREE_ON_RESUME & named | OF_THIS_CALL
+    changed = FREE_ON_RESUME & set(given) | OF_THIS_CALL
     kept = {**saved, **{name: asked[name] for name in changed}}
     return _parse(type(config), flags_of(kept), "config.yaml")

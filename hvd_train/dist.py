@@ -7,7 +7,6 @@ stands inside `if world.is_chief`, and work that may fail on one rank runs insid
 import json
 import socket
 import sys
-import time
 import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -64,7 +63,7 @@ def init(launch: LaunchEnv, *, debug: bool = False) -> World:
         raise DataError(
             CONFIG, launch.launcher,
             f"the launcher started {launch.size} processes, Horovod sees {world.size}",
-            fix="use horovodrun, or build Horovod for this MPI: python tools/build_horovod.py",
+            fix="use horovodrun, or an environment whose Horovod was built for this MPI",
         )  # fmt: skip
     gpus = tf.config.list_physical_devices("GPU")
     with agreed(world):
@@ -89,7 +88,7 @@ def gpu_index(num_gpus: int, world: World) -> int:
     if world.local_size > num_gpus:
         raise DataError(
             CONFIG, socket.gethostname(), f"{world.local_size} ranks but {num_gpus} GPUs",
-            fix="start one rank a GPU, or hide the GPUs with CUDA_VISIBLE_DEVICES=-1",
+            fix="start one rank a GPU and show it all GPUs, or none: CUDA_VISIBLE_DEVICES=-1",
         )  # fmt: skip
     return world.local_rank
 
@@ -132,8 +131,6 @@ def agree(world: World, error: DataError | None) -> None:
         print(error.report(), file=sys.stderr, flush=True)
     # A launcher ends the other ranks as soon as one exits: none may before the line is written.
     allgather_json(None)
-    if world.rank == failed[0]:
-        time.sleep(0.2)
     raise SystemExit(codes[failed[0]])
 
 
@@ -147,6 +144,15 @@ def agreed(world: World) -> Iterator[None]:
         fault = error
     except OSError as error:
         fault = from_os_error(error, "this rank")
+    except Exception as error:
+        if world.size == 1:
+            raise
+        # A bug of ours: its traceback, and a line with which the other ranks stop too.
+        traceback.print_exc()
+        fault = DataError(
+            RANK, f"rank {world.rank}", f"{type(error).__name__}: {error}",
+            fix="see the traceback above; this is a fault of the program",
+        )  # fmt: skip
     agree(world, fault)
 
 
