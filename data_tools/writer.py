@@ -28,12 +28,13 @@ from data_tools.manifest import FILE_NAME, Manifest, Shard, Split, dump
 
 
 @contextmanager
-def atomic_folder(target: Path, *, overwrite: bool = False) -> Iterator[Path]:
+def atomic_folder(target: Path, *, overwrite: bool | None = None) -> Iterator[Path]:
     """Gives a folder to write to; it gets its final name when the block ends without an error.
 
     Args:
         target: the final name.
-        overwrite: replace a data set of that name, once the new one is whole.
+        overwrite: replace a data set of that name, once the new one is whole; None where the
+            command has no such flag.
 
     Raises:
         DataError: CONFIG when the target exists and may not be replaced; SPACE or INPUT when the
@@ -73,7 +74,7 @@ def _locked(folder: Path) -> Iterator[None]:
         os.close(descriptor)
 
 
-def _check_target(target: Path, *, overwrite: bool) -> None:
+def _check_target(target: Path, *, overwrite: bool | None) -> None:
     reason = ""
     if target.name in ("", ".."):
         reason = "not the name of a new folder"
@@ -85,7 +86,7 @@ def _check_target(target: Path, *, overwrite: bool) -> None:
         raise DataError(CONFIG, target, reason, fix="choose another folder")
     if target.exists() and not overwrite:
         fix = "choose another folder"
-        if (target / FILE_NAME).is_file():
+        if overwrite is not None and (target / FILE_NAME).is_file():
             fix += " or pass --overwrite"
         raise DataError(CONFIG, target, "it exists already", fix=fix)
 
