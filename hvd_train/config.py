@@ -272,11 +272,13 @@ def resumed(config: C, saved: Mapping[str, Any], given: Collection[str]) -> C:
         )  # fmt: skip
     for name in sorted(set(given) - FREE_ON_RESUME):
         # A batch a rank only matters by the batch of all ranks that it makes.
-        compared = "global_batch" if name == "batch_size" else name
+        compared, what = (
+            ("global_batch", "a global batch of ") if name == "batch_size" else (name, "")
+        )
         if asked[compared] != saved[compared]:
             raise DataError(
                 CONFIG, "--" + name.replace("_", "-"),
-                f"the run was started with {compared} {saved[compared]}, now {asked[compared]}",
+                f"the run was started with {what}{saved[compared]}, now {asked[compared]}",
                 fix="leave the flag out to go on, or start a new run with --name",
             )  # fmt: skip
     changed = FREE_ON_RESUME & set(given) | OF_THIS_CALL

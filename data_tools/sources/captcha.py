@@ -162,9 +162,9 @@ def _check_row(
     found = images.find(name)
     if images.leaves(name):
         reason = f"{name!r} is not the name of an image inside the folder"
-        return Fault(number, INPUT, where, reason, f"name images inside {images.folder}")
+        return Fault(number, INPUT, where, reason, "name images of the folder only")
     if not found:
-        fix = f"add it to {images.folder} or take out the row"
+        fix = "add the image or take out the row"
         return Fault(number, INPUT, where, f"no image {name!r}", fix)
     if len(found) > 1:
         reason = f"{name!r} can be {' or '.join(found)}"

@@ -413,9 +413,7 @@ def test_an_existing_output_is_config_and_stays(convert: Tools, folder: Path, ou
     (out / "precious").write_text("work")
     ran = convert()
     assert ran.rc == 2
-    assert ran.stderr == (
-        f"error: CONFIG: {out}: it exists already; choose another folder or pass --overwrite\n"
-    )
+    assert ran.stderr == (f"error: CONFIG: {out}: it exists already; choose another folder\n")
 
 
 def test_overwrite_replaces_the_whole_folder(convert: Tools, folder: Path, out: Path) -> None:
@@ -897,7 +895,7 @@ def test_a_first_row_without_its_image_is_a_fault_and_no_header(
     ran = csv_gives(convert, folder, b"9,CD\n0,AB\n")
     assert ran.rc == 3
     assert ran.stderr == (
-        f"error: INPUT: {folder.parent / 'labels.csv'}:row 1: no image '9' in {folder}; "
+        f"error: INPUT: {folder.parent / 'labels.csv'}:row 1: no image '9'; "
         "add the image or take out the row\n"
     )
 
@@ -991,9 +989,9 @@ def test_all_missing_images_are_listed(convert: Tools, folder: Path) -> None:
     csv = folder.parent / "labels.csv"
     assert ran.rc == 3
     assert ran.stderr.splitlines() == [
-        f"{csv}:row 2: no image '7' in {folder}",
-        f"{csv}:row 3: no image '8.jpg' in {folder}",
-        f"{csv}:row 4: no image 'sub/9.png' in {folder}",
+        f"{csv}:row 2: no image '7'",
+        f"{csv}:row 3: no image '8.jpg'",
+        f"{csv}:row 4: no image 'sub/9.png'",
         f"error: INPUT: {csv}: 3 of 4 rows can't be used; {ROWS_FIX}",
     ]
 
@@ -1003,7 +1001,7 @@ def test_one_missing_image_is_one_line(convert: Tools, folder: Path) -> None:
     ran = csv_gives(convert, folder, b"0,AB\n7,CD\n")
     assert ran.rc == 3
     assert ran.stderr == (
-        f"error: INPUT: {folder.parent / 'labels.csv'}:row 2: no image '7' in {folder}; "
+        f"error: INPUT: {folder.parent / 'labels.csv'}:row 2: no image '7'; "
         "add the image or take out the row\n"
     )
 
@@ -1046,7 +1044,7 @@ def test_names_that_leave_the_folder_are_input_though_the_file_exists(
     assert ran.rc == 3
     assert ran.stderr == (
         f"error: INPUT: {folder.parent / 'labels.csv'}:row 2: {name!r} is not the name of an image "
-        f"inside {folder}; name images of the folder only\n"
+        f"inside the folder; name images of the folder only\n"
     )
 
 
@@ -1187,7 +1185,7 @@ def test_all_faults_of_a_run_are_told_in_the_order_of_the_csv_and_counted(
     assert ran.stderr.splitlines() == [
         f"{folder / '1.jpg'}: the JPEG is cut short, its end marker is missing",
         f"{csv}:row 3: 2.jpg: label 'AB_D' has '_', which is not of '{UPPER}'",
-        f"{csv}:row 4: no image '3' in {folder}",
+        f"{csv}:row 4: no image '3'",
         f"{csv}:row 5: 4.jpg: label 'ABC' has 3 characters in place of 4",
         f"{folder / '5.jpg'}: the content is neither JPEG nor PNG",
         f"error: INPUT: {csv}: 5 of 6 rows can't be used; {ROWS_FIX}",
@@ -1203,7 +1201,7 @@ def test_of_more_than_50_faults_50_are_shown_and_all_are_counted(
     csv = folder.parent / "labels.csv"
     assert ran.rc == 3
     assert ran.stderr.splitlines() == [
-        *(f"{csv}:row {index + 1}: no image '{index}' in {folder}" for index in range(1, 51)),
+        *(f"{csv}:row {index + 1}: no image '{index}'" for index in range(1, 51)),
         "... 60 faults, 50 shown",
         f"error: INPUT: {csv}: 60 of 61 rows can't be used; {ROWS_FIX}",
     ]
@@ -1220,7 +1218,7 @@ def test_skip_bad_converts_the_good_and_names_and_counts_the_bad(
     assert manifest.load(out).skipped == (
         "row 2: the JPEG is cut short, its end marker is missing",
         f"row 3: 2.jpg: label 'AB_D' has '_', which is not of '{UPPER}'",
-        f"row 4: no image '3' in {folder}",
+        f"row 4: no image '3'",
         "row 5: 4.jpg: label 'ABC' has 3 characters in place of 4",
         "row 6: the content is neither JPEG nor PNG",
     )
@@ -1232,7 +1230,7 @@ def test_skip_bad_with_no_good_row_is_input_no_examples(convert: Tools, folder: 
     ran = convert("--skip-bad")
     assert ran.rc == 3
     assert ran.stderr.splitlines() == [
-        f"{folder.parent / 'labels.csv'}:row 1: no image '0' in {folder}",
+        f"{folder.parent / 'labels.csv'}:row 1: no image '0'",
         f"error: INPUT: {folder}: no examples; mend the rows listed above",
     ]
 
@@ -1245,8 +1243,8 @@ def test_control_characters_of_a_csv_do_not_reach_the_terminal(
     assert ran.rc == 3
     csv = folder.parent / "labels.csv"
     assert ran.stderr.splitlines() == [
-        f"{csv}:row 3: no image '7\\x1b[2J\\n8' in {folder}",
-        f"{csv}:row 5: no image '9' in {folder}",
+        f"{csv}:row 3: no image '7\\x1b[2J\\n8'",
+        f"{csv}:row 5: no image '9'",
         f"error: INPUT: {csv}: 2 of 3 rows can't be used; {ROWS_FIX}",
     ]
 
