@@ -1218,7 +1218,7 @@ def test_skip_bad_converts_the_good_and_names_and_counts_the_bad(
     assert manifest.load(out).skipped == (
         "row 2: the JPEG is cut short, its end marker is missing",
         f"row 3: 2.jpg: label 'AB_D' has '_', which is not of '{UPPER}'",
-        f"row 4: no image '3'",
+        "row 4: no image '3'",
         "row 5: 4.jpg: label 'ABC' has 3 characters in place of 4",
         "row 6: the content is neither JPEG nor PNG",
     )
