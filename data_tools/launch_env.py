@@ -18,10 +18,11 @@ class LaunchEnv:
     local_size: int
 
 
+HOROVODRUN_GLOO = "horovodrun --gloo"
 # Variables for rank, size, local rank and local size. horovodrun --gloo comes first: it may itself
 # run inside an MPI job.
 LAUNCHERS = {
-    "horovodrun --gloo": (
+    HOROVODRUN_GLOO: (
         "HOROVOD_RANK", "HOROVOD_SIZE", "HOROVOD_LOCAL_RANK", "HOROVOD_LOCAL_SIZE"
     ),
     "MPICH": ("PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"),

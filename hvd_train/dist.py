@@ -5,6 +5,7 @@ stands inside `if world.is_chief`, and work that may fail on one rank runs insid
 """
 
 import json
+import os
 import socket
 import sys
 import traceback
@@ -19,6 +20,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from data_tools import launch_env
 from data_tools.errors import (
     CONFIG,
     EXIT_CODES,
@@ -54,17 +56,17 @@ def init(launch: LaunchEnv, *, debug: bool = False) -> World:
         DataError: CONFIG when Horovod doesn't see the processes that the launcher started, or when
             the host has fewer GPUs than ranks.
     """
+    gloo = os.environ.get("HOROVOD_CONTROLLER") == "gloo"
+    if gloo and launch.size > 1 and launch.launcher != launch_env.HOROVODRUN_GLOO:
+        # Told to use Gloo, Horovod doesn't ask MPI, and fails later inside MPI.
+        raise launcher_mismatch(launch, 1)
     hvd.init()
     world = World(
         rank=hvd.rank(), size=hvd.size(), local_rank=hvd.local_rank(), local_size=hvd.local_size(),
         debug=debug,
     )  # fmt: skip
     if world.size != launch.size:
-        raise DataError(
-            CONFIG, launch.launcher,
-            f"the launcher started {launch.size} processes, Horovod sees {world.size}",
-            fix="use horovodrun, or an environment whose Horovod was built for this MPI",
-        )  # fmt: skip
+        raise launcher_mismatch(launch, world.size)
     gpus = tf.config.list_physical_devices("GPU")
     with agreed(world):
         if gpus:
@@ -72,6 +74,15 @@ def init(launch: LaunchEnv, *, debug: bool = False) -> World:
             tf.config.set_visible_devices(gpu, "GPU")
             tf.config.experimental.set_memory_growth(gpu, True)
     return world
+
+
+def launcher_mismatch(launch: LaunchEnv, size: int) -> DataError:
+    """The error of ranks that Horovod doesn't bring together."""
+    return DataError(
+        CONFIG, launch.launcher,
+        f"the launcher started {launch.size} processes, Horovod sees {size}",
+        fix="unset HOROVOD_CONTROLLER, use horovodrun, or a Horovod that was built for this MPI",
+    )  # fmt: skip
 
 
 def horovod_version() -> str:
