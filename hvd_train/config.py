@@ -19,6 +19,8 @@ C = TypeVar("C", bound="TrainConfig")
 
 REFERENCE_BATCH = 128
 """The global batch that --base-lr is given for."""
+MAX_RATE = 1e30
+"""Far above any rate of use; scaled by the batch it still fits into a float32."""
 
 
 def _positive(**values: float | None) -> None:
@@ -84,6 +86,8 @@ class OptimConfig:
             batch_size=self.batch_size, global_batch=self.global_batch, epochs=self.epochs,
             steps=self.steps, base_lr=self.base_lr, decay_epochs=self.decay_epochs,
         )  # fmt: skip
+        if self.base_lr > MAX_RATE:
+            raise ValueError(f"--base-lr is {self.base_lr}; it must be at most {MAX_RATE:g}")
         if not 0 <= self.warmup_epochs < math.inf:
             raise ValueError(f"--warmup-epochs is {self.warmup_epochs}; it must not be negative")
         for flag, value in (("--momentum", self.momentum), ("--ema-decay", self.ema_decay)):
