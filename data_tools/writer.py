@@ -6,7 +6,9 @@ task, which writes a file for each split. So the bytes don't depend on how many 
 and few files are open at once.
 """
 
+import fcntl
 import hashlib
+import io
 import os
 import shutil
 import tempfile
@@ -26,12 +28,13 @@ from data_tools.manifest import FILE_NAME, Manifest, Shard, Split, dump
 
 
 @contextmanager
-def atomic_folder(target: Path, *, overwrite: bool = False) -> Iterator[Path]:
+def atomic_folder(target: Path, *, overwrite: bool | None = None) -> Iterator[Path]:
     """Gives a folder to write to; it gets its final name when the block ends without an error.
 
     Args:
         target: the final name.
-        overwrite: replace a data set of that name, once the new one is whole.
+        overwrite: replace a data set of that name, once the new one is whole; None where the
+            command has no such flag.
 
     Raises:
         DataError: CONFIG when the target exists and may not be replaced; SPACE or INPUT when the
@@ -40,20 +43,38 @@ def atomic_folder(target: Path, *, overwrite: bool = False) -> Iterator[Path]:
     _check_target(target, overwrite=overwrite)
     incomplete = target.with_name(target.name + ".incomplete")
     try:
-        _remove(incomplete)
-        incomplete.mkdir(parents=True)
-        yield incomplete
-        sync_folder(incomplete)
-        _rename_over(incomplete, target)
+        incomplete.mkdir(parents=True, exist_ok=True)
+        with _locked(incomplete):
+            try:
+                for leftover in incomplete.iterdir():  # of a run that was killed
+                    _remove(leftover)
+                yield incomplete
+                sync_folder(incomplete)
+                _check_target(target, overwrite=overwrite)
+                _rename_over(incomplete, target)
+            except BaseException:
+                shutil.rmtree(incomplete, ignore_errors=True)
+                raise
     except OSError as error:
-        _remove(incomplete)
         raise from_os_error(error, target) from error
-    except BaseException:
-        _remove(incomplete)
-        raise
 
 
-def _check_target(target: Path, *, overwrite: bool) -> None:
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """Holds the folder for this process; CONFIG if another one does. Ends with the process."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+    except BlockingIOError:
+        raise DataError(
+            CONFIG, folder, "another process is writing it", fix="wait for it to end"
+        ) from None
+    finally:
+        os.close(descriptor)
+
+
+def _check_target(target: Path, *, overwrite: bool | None) -> None:
     reason = ""
     if target.name in ("", ".."):
         reason = "not the name of a new folder"
@@ -64,7 +85,9 @@ def _check_target(target: Path, *, overwrite: bool) -> None:
     if reason:
         raise DataError(CONFIG, target, reason, fix="choose another folder")
     if target.exists() and not overwrite:
-        fix = "choose another folder or pass --overwrite"
+        fix = "choose another folder"
+        if overwrite is not None and (target / FILE_NAME).is_file():
+            fix += " or pass --overwrite"
         raise DataError(CONFIG, target, "it exists already", fix=fix)
 
 
@@ -76,7 +99,12 @@ def _rename_over(new: Path, target: Path) -> None:
         return
     old = Path(tempfile.mkdtemp(prefix=f".{target.name}.old-", dir=target.parent))
     target.rename(old / target.name)
-    new.rename(target)
+    try:
+        new.rename(target)
+    except OSError:
+        (old / target.name).rename(target)
+        old.rmdir()
+        raise
     sync_folder(target.parent)
     _remove(old)
 
@@ -165,10 +193,9 @@ def finish_split(folder: Path, name: str, split: str, written: Sequence[WrittenS
         )
     lengths = np.concatenate([np.zeros(1, np.int64), *(shard.lengths for shard in written)])
     offsets = f"offsets-{split}.npy"
-    with (folder / offsets).open("wb") as file:
-        np.save(file, np.cumsum(lengths), allow_pickle=False)
-        file.flush()
-        os.fsync(file.fileno())
+    data = io.BytesIO()
+    np.save(data, np.cumsum(lengths), allow_pickle=False)
+    write_synced(folder / offsets, data.getvalue())
     return Split(examples=len(lengths) - 1, offsets=offsets, shards=tuple(shards))
 
 

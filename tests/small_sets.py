@@ -1,4 +1,4 @@
-"""Writes small captcha data sets of exact sizes, straight through the formats that training reads."""
+"""Writes small captcha data sets of exact sizes, straight through the formats."""
 
 import hashlib
 from collections.abc import Sequence

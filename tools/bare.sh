@@ -77,6 +77,7 @@ as_user() {
 }
 
 results=benchmarks/results/bare.md
+mkdir -p benchmarks/results
 if [[ ! -f $results ]]; then
   printf '# Both commands on a bare system, by `make bare`\n\n%s\n%s\n' \
     '| date | system | command | seconds | last line |' '| --- | --- | --- | --- | --- |' >"$results"

@@ -66,6 +66,7 @@ class ImageFolder:
 
     def find(self, cell: str) -> list[str]:
         """Returns the images that a cell can mean: none, one, or several of the same name."""
+        cell = str(PurePosixPath(cell))  # ./0.jpg is 0.jpg
         if cell in self._known:
             return [cell]
         if cell in self._by_stem:
@@ -160,11 +161,11 @@ def _check_row(
     name, label = cells
     found = images.find(name)
     if images.leaves(name):
-        reason = f"{name!r} is not the name of an image inside {images.folder}"
+        reason = f"{name!r} is not the name of an image inside the folder"
         return Fault(number, INPUT, where, reason, "name images of the folder only")
     if not found:
-        reason = f"no image {name!r} in {images.folder}"
-        return Fault(number, INPUT, where, reason, "add the image or take out the row")
+        fix = "add the image or take out the row"
+        return Fault(number, INPUT, where, f"no image {name!r}", fix)
     if len(found) > 1:
         reason = f"{name!r} can be {' or '.join(found)}"
         return Fault(number, INPUT, where, reason, "write the whole file name")

@@ -13,6 +13,7 @@ from small_runs import TEST, TRAIN, Ran
 
 from data_tools import manifest, tfrecord
 
+
 @pytest.fixture(scope="session")
 def sets(tmp_path_factory: pytest.TempPathFactory, run_cli: Callable[..., Any]) -> Path:
     """A folder of data sets: captcha and, of the same pictures, alnum, fewer and no_test.

@@ -233,10 +233,10 @@ def test_the_losses_change_from_step_to_step(one: Ran, run: str) -> None:
 # Evaluation: every example exactly once
 
 
-@pytest.mark.parametrize(("run", "examples"), [("linear", TEST), ("ctc", TEST), ("by_heart", TRAIN)])
-def test_evaluation_counts_every_example_exactly_once(
-    ranks: Ran, run: str, examples: int
-) -> None:
+@pytest.mark.parametrize(
+    ("run", "examples"), [("linear", TEST), ("ctc", TEST), ("by_heart", TRAIN)]
+)
+def test_evaluation_counts_every_example_exactly_once(ranks: Ran, run: str, examples: int) -> None:
     evaluated = ranks.of(run, "evaluated")
     assert sorted(itertools.chain(*evaluated)) == list(range(examples))
     for evaluation in ranks.of(run, "evaluation"):
