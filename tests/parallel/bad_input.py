@@ -112,7 +112,9 @@ def sha256(path: Path) -> str:
 def manifest_hash(place: Place) -> str:
     """The beginning of the SHA-256 in the manifest of the shard that was damaged."""
     splits = json.loads((place.data / "manifest.json").read_text())["splits"]
-    (found,) = [s["sha256"] for s in splits["train"]["shards"] if s["file"] == shard(place.data).name]
+    (found,) = [
+        s["sha256"] for s in splits["train"]["shards"] if s["file"] == shard(place.data).name
+    ]
     return str(found)[:12]
 
 
