@@ -9,7 +9,7 @@ from typing import Any
 
 import bad_input
 import pytest
-from bad_input import CASES, GOOD, WHOLE, Case, Place
+from bad_input import CASES, GOOD, WHOLE, Place
 from small_runs import TEST, metrics
 
 EXIT_CODES = {"CONFIG": 2, "INPUT": 3, "LABEL": 3, "INTEGRITY": 4, "NUMERIC": 8}
@@ -193,9 +193,7 @@ def test_the_remainder_of_an_epoch_and_the_rate_are_told(
     whole = ended(WHOLE, size)
     share = "10 a rank on 1 ranks" if size == 1 else "5 a rank on 2 ranks"
     lines = whole.outputs[0].splitlines()
-    assert (
-        f"data: {whole.place.data}, 101 to train on, 53 to test on, 80x20x3" in lines
-    )
+    assert f"data: {whole.place.data}, 101 to train on, 53 to test on, 80x20x3" in lines
     assert (
         f"batch: 10 a step, {share}; 6 steps = 0.5941 epochs; the order goes on over an epoch's "
         "end, so no example is dropped or repeated" in lines
