@@ -138,6 +138,12 @@ def launch_env(env: Mapping[str, str | None] | None) -> dict[str, str | None]:
     }
 
 
+def mpirun_command(np: int, args: Sequence[object]) -> list[object]:
+    """The command that runs `np` ranks of a command, more than there are cores if need be."""
+    crowded = ["--oversubscribe"] if np > len(os.sched_getaffinity(0)) else []
+    return [launcher("mpirun"), "-np", np, *crowded, *resolve(args)]
+
+
 @pytest.fixture(scope="session")
 def run_cli() -> Callable[..., Result]:
     """`run_cli(args, cwd=, env=, timeout=120)` runs a command and returns its Result."""
@@ -156,9 +162,46 @@ def mpirun() -> Callable[..., Result]:
         timeout: float = 180,
         **options: Path,
     ) -> Result:
-        crowded = ["--oversubscribe"] if np > len(os.sched_getaffinity(0)) else []
-        command = [launcher("mpirun"), "-np", np, *crowded, *resolve(args)]
-        return run_command(command, env=launch_env(env), timeout=timeout, **options)
+        return run_command(
+            mpirun_command(np, args), env=launch_env(env), timeout=timeout, **options
+        )
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def kill_when() -> Callable[..., None]:
+    """`kill_when(condition, args, np=1, cwd=, log=, timeout=120)` kills a command in the middle.
+
+    It starts the command, under mpirun if `np` is more than 1, and sends SIGKILL to all that it
+    started as soon as condition() holds; the test fails if the command ends before.
+    """
+
+    def run(
+        condition: Callable[[], bool],
+        args: Sequence[object],
+        *,
+        np: int = 1,
+        cwd: Path = ROOT,
+        log: Path,
+        timeout: float = 120,
+    ) -> None:
+        mark = uuid.uuid4().hex
+        command = args if np == 1 else mpirun_command(np, args)
+        environ = {**os.environ, **launch_env(None), MARK: mark}
+        environ.pop("HVD_TRAIN_DATA", None)
+        deadline = time.monotonic() + timeout
+        with log.open("w") as file, subprocess.Popen(
+            resolve(command), cwd=cwd, env=environ, start_new_session=True,
+            stdin=subprocess.DEVNULL, stdout=file, stderr=subprocess.STDOUT,
+        ) as process:  # fmt: skip
+            try:
+                while not condition():
+                    if process.poll() is not None or time.monotonic() > deadline:
+                        pytest.fail(f"the moment to kill never came\n{log.read_text()[-4000:]}")
+                    time.sleep(0.005)
+            finally:
+                kill_marked(mark)
 
     return run
 
