@@ -6,6 +6,7 @@ task, which writes a file for each split. So the bytes don't depend on how many 
 and few files are open at once.
 """
 
+import fcntl
 import hashlib
 import os
 import shutil
@@ -24,6 +25,8 @@ from data_tools.durable import sync_folder, write_synced
 from data_tools.errors import CONFIG, DataError, from_os_error
 from data_tools.manifest import FILE_NAME, Manifest, Shard, Split, dump
 
+INCOMPLETE = ".incomplete"
+
 
 @contextmanager
 def atomic_folder(target: Path, *, overwrite: bool = False) -> Iterator[Path]:
@@ -34,23 +37,53 @@ def atomic_folder(target: Path, *, overwrite: bool = False) -> Iterator[Path]:
         overwrite: replace a data set of that name, once the new one is whole.
 
     Raises:
-        DataError: CONFIG when the target exists and may not be replaced; SPACE or INPUT when the
-            disk refuses, the target then being as before.
+        DataError: CONFIG when the target exists and may not be replaced or another run is writing
+            it; SPACE or INPUT when the disk refuses, the target then being as before.
     """
     _check_target(target, overwrite=overwrite)
-    incomplete = target.with_name(target.name + ".incomplete")
+    incomplete = target.with_name(target.name + INCOMPLETE)
     try:
-        _remove(incomplete)
-        incomplete.mkdir(parents=True)
-        yield incomplete
-        sync_folder(incomplete)
-        _rename_over(incomplete, target)
+        with _sole_writer(incomplete):
+            yield incomplete
+            sync_folder(incomplete)
+            _check_target(target, overwrite=overwrite)  # another run may have made it meanwhile
+            _rename_over(incomplete, target)
     except OSError as error:
-        _remove(incomplete)
         raise from_os_error(error, target) from error
-    except BaseException:
-        _remove(incomplete)
-        raise
+
+
+@contextmanager
+def _sole_writer(folder: Path) -> Iterator[None]:
+    """Makes the folder, or empties what a killed run left, and removes it after an error."""
+    if folder.is_symlink() or folder.is_file():
+        folder.unlink()
+    folder.mkdir(parents=True, exist_ok=True)
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        _lock(descriptor, folder)
+        try:
+            for path in folder.iterdir():
+                _remove(path)
+            yield
+        except BaseException:
+            _remove(folder)
+            raise
+    finally:
+        os.close(descriptor)
+
+
+def _lock(descriptor: int, folder: Path) -> None:
+    """Raises CONFIG when another process writes the folder; a killed one holds no lock."""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        # The other may have renamed the folder after we opened it.
+        free = folder.exists() and os.path.samestat(os.fstat(descriptor), folder.stat())
+    except BlockingIOError:
+        free = False
+    except OSError:
+        free = True  # a file system without locks for folders, such as NFS
+    if not free:
+        raise DataError(CONFIG, folder, "another run is writing it", fix="wait for its end")
 
 
 def _check_target(target: Path, *, overwrite: bool) -> None:
