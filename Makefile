@@ -5,7 +5,9 @@ SUITABLE := import sys, venv, ensurepip; sys.exit(not (3, 11) <= sys.version_inf
 PYTHON ?= $(shell for python in python3 python3.13 python3.12 python3.11; do \
 	$$python -c "$(SUITABLE)" >/dev/null 2>&1 && { command -v $$python; break; }; done)
 NP ?= 2
-NAME ?= captcha-$(shell date +%Y%m%d-%H%M%S)
+ifndef NAME
+NAME := captcha-$(shell date +%Y%m%d-%H%M%S)
+endif
 IMAGES := datasets/captcha-images
 DATA := datasets/captcha
 

@@ -106,6 +106,7 @@ def processor() -> str:
 
 def append(line: str) -> None:
     """Adds a result to the dated table."""
+    RESULTS.parent.mkdir(exist_ok=True)
     if not RESULTS.exists():
         RESULTS.write_text(
             "# Whole-image accuracy by `benchmarks/captcha_accuracy.py`\n\n"

@@ -305,7 +305,7 @@ def write_set(
     faults: Sequence[Fault],
 ) -> None:
     """Names the shards and writes offsets, TFDS's files and the manifest."""
-    width, height = the_one_size(written, command)
+    width, height = the_one_size(written, command, faults)
     encodings = set().union(*(chunk.encodings for chunk in written))
     digest = hashlib.sha256(b"".join(chunk.digest for chunk in written)).hexdigest()
     manifest = Manifest(
@@ -331,11 +331,16 @@ def write_set(
     write_manifest(folder, manifest)
 
 
-def the_one_size(written: Sequence[ConvertedChunk], command: CaptchaToTfrecord) -> tuple[int, int]:
+def the_one_size(
+    written: Sequence[ConvertedChunk], command: CaptchaToTfrecord, faults: Sequence[Fault]
+) -> tuple[int, int]:
     """Returns width and height of all images; INPUT without images or with a table of sizes."""
     sizes = sum((chunk.sizes for chunk in written), Counter[tuple[int, int]]())
     if not sizes:
-        raise DataError(INPUT, command.images, "no examples", fix="mend the rows listed above")
+        raise DataError(
+            INPUT, command.images, "no examples", fix="mend the rows listed above",
+            faults=[fault.line() for fault in faults],
+        )  # fmt: skip
     if len(sizes) > 1:
         first_of = {
             size: name for chunk in reversed(written) for size, name in chunk.first_of.items()

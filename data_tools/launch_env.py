@@ -4,6 +4,8 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from data_tools.errors import CONFIG, DataError
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LaunchEnv:
@@ -16,10 +18,11 @@ class LaunchEnv:
     local_size: int
 
 
+HOROVODRUN_GLOO = "horovodrun --gloo"
 # Variables for rank, size, local rank and local size. horovodrun --gloo comes first: it may itself
 # run inside an MPI job.
 LAUNCHERS = {
-    "horovodrun --gloo": (
+    HOROVODRUN_GLOO: (
         "HOROVOD_RANK", "HOROVOD_SIZE", "HOROVOD_LOCAL_RANK", "HOROVOD_LOCAL_SIZE"
     ),
     "MPICH": ("PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"),
@@ -29,10 +32,16 @@ LAUNCHERS = {
     ),
 }  # fmt: skip
 ALONE = LaunchEnv(launcher="none", rank=0, size=1, local_rank=0, local_size=1)
+OTHER_LAUNCHERS = ("PMIX_RANK", "PMI_RANK")
 
 
 def read(environ: Mapping[str, str] = os.environ) -> LaunchEnv:
-    """Returns what the launcher says; one process without a launcher is rank 0 of 1."""
+    """Returns what the launcher says; one process without a launcher is rank 0 of 1.
+
+    Raises:
+        DataError: CONFIG under a launcher whose ranks can't be told, where each rank would take
+            itself for the only one.
+    """
     for launcher, names in LAUNCHERS.items():
         if all(name in environ for name in names):
             rank, size, local_rank, local_size = (int(environ[name]) for name in names)
@@ -40,4 +49,10 @@ def read(environ: Mapping[str, str] = os.environ) -> LaunchEnv:
                 launcher=launcher, rank=rank, size=size,
                 local_rank=local_rank, local_size=local_size,
             )  # fmt: skip
+    several = int(environ.get("SLURM_STEP_NUM_TASKS", "1")) > 1
+    if several or any(name in environ for name in OTHER_LAUNCHERS):
+        raise DataError(
+            CONFIG, "launcher", "srun, or another that isn't known here, started this process",
+            fix="start the ranks with horovodrun or mpirun, under Slurm inside salloc or sbatch",
+        )  # fmt: skip
     return ALONE

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from data_tools.errors import INPUT, INTEGRITY, DataError, os_errors
+from data_tools.errors import CONFIG, INPUT, INTEGRITY, DataError, os_errors
 
 FORMAT = "hvd-train/1"
 FILE_NAME = "manifest.json"
@@ -92,7 +92,7 @@ class Manifest:
         """Returns a split, or says which there are."""
         if name not in self.splits:
             there = ", ".join(self.splits)
-            raise DataError(INPUT, folder, f"no split {name!r}", fix=f"the splits are {there}")
+            raise DataError(CONFIG, folder, f"no split {name!r}", fix=f"the splits are {there}")
         return self.splits[name]
 
 
@@ -203,12 +203,12 @@ def load_offsets(path: Path) -> np.ndarray:
         DataError: INTEGRITY when it isn't a whole .npy file of that kind.
     """
     try:
-        offsets: np.ndarray = np.load(path, mmap_mode="r", allow_pickle=False)
+        offsets: np.ndarray = np.lib.format.open_memmap(path, mode="r")
         if offsets.ndim != 1 or offsets.dtype != np.int64 or not len(offsets):
             raise ValueError("not a row of int64")
     except (OSError, ValueError, EOFError) as error:
         raise DataError(
-            INTEGRITY, path, f"not the offsets of a split ({error})",
+            INTEGRITY, path, "not the offsets of a split",
             fix="convert the data set again",
         ) from error  # fmt: skip
     return offsets

@@ -8,7 +8,7 @@ import tyro
 
 from data_tools import manifest as manifests
 from data_tools import schema, tfrecord
-from data_tools.errors import INTEGRITY, DataError
+from data_tools.errors import INTEGRITY, DataError, os_errors
 from data_tools.manifest import Manifest, Shard, Split
 
 
@@ -27,6 +27,8 @@ def main(command: Verify) -> None:
     manifest = manifests.load(command.folder)
     for split in manifest.splits.values():
         verify_split(command.folder, manifest, split)
+    for file, data in schema.tfds_files(manifest).items():
+        _verify_file(command.folder / file, data)
     counts = ", ".join(f"{name} {split.examples}" for name, split in manifest.splits.items())
     print(f"{command.folder}: ok: {counts}")
 
@@ -61,4 +63,14 @@ def _verify_offsets(path: Path, expected: np.ndarray) -> None:
     if actual.dtype != np.int64 or not np.array_equal(actual, expected):
         raise DataError(
             INTEGRITY, path, "not the places of the records", fix="convert the data set again"
+        )
+
+
+def _verify_file(path: Path, expected: bytes) -> None:
+    """Checks a file whose content follows from the manifest."""
+    with os_errors(path):
+        actual = path.read_bytes() if path.exists() else b""
+    if actual != expected:
+        raise DataError(
+            INTEGRITY, path, "not what the manifest says", fix="convert the data set again"
         )

@@ -8,6 +8,7 @@ and few files are open at once.
 
 import fcntl
 import hashlib
+import io
 import os
 import shutil
 import tempfile
@@ -29,16 +30,17 @@ INCOMPLETE = ".incomplete"
 
 
 @contextmanager
-def atomic_folder(target: Path, *, overwrite: bool = False) -> Iterator[Path]:
+def atomic_folder(target: Path, *, overwrite: bool | None = None) -> Iterator[Path]:
     """Gives a folder to write to; it gets its final name when the block ends without an error.
 
     Args:
         target: the final name.
-        overwrite: replace a data set of that name, once the new one is whole.
+        overwrite: replace a data set of that name, once the new one is whole; None where the
+            command has no such flag.
 
     Raises:
-        DataError: CONFIG when the target exists and may not be replaced or another run is writing
-            it; SPACE or INPUT when the disk refuses, the target then being as before.
+        DataError: CONFIG when the target exists and may not be replaced or another process is
+            writing it; SPACE or INPUT when the disk refuses, the target then being as before.
     """
     _check_target(target, overwrite=overwrite)
     incomplete = target.with_name(target.name + INCOMPLETE)
@@ -66,7 +68,7 @@ def _sole_writer(folder: Path) -> Iterator[None]:
                 _remove(path)
             yield
         except BaseException:
-            _remove(folder)
+            shutil.rmtree(folder, ignore_errors=True)
             raise
     finally:
         os.close(descriptor)
@@ -83,10 +85,10 @@ def _lock(descriptor: int, folder: Path) -> None:
     except OSError:
         free = True  # a file system without locks for folders, such as NFS
     if not free:
-        raise DataError(CONFIG, folder, "another run is writing it", fix="wait for its end")
+        raise DataError(CONFIG, folder, "another process is writing it", fix="wait for it to end")
 
 
-def _check_target(target: Path, *, overwrite: bool) -> None:
+def _check_target(target: Path, *, overwrite: bool | None) -> None:
     reason = ""
     if target.name in ("", ".."):
         reason = "not the name of a new folder"
@@ -97,7 +99,9 @@ def _check_target(target: Path, *, overwrite: bool) -> None:
     if reason:
         raise DataError(CONFIG, target, reason, fix="choose another folder")
     if target.exists() and not overwrite:
-        fix = "choose another folder or pass --overwrite"
+        fix = "choose another folder"
+        if overwrite is not None and (target / FILE_NAME).is_file():
+            fix += " or pass --overwrite"
         raise DataError(CONFIG, target, "it exists already", fix=fix)
 
 
@@ -109,7 +113,12 @@ def _rename_over(new: Path, target: Path) -> None:
         return
     old = Path(tempfile.mkdtemp(prefix=f".{target.name}.old-", dir=target.parent))
     target.rename(old / target.name)
-    new.rename(target)
+    try:
+        new.rename(target)
+    except OSError:
+        (old / target.name).rename(target)
+        old.rmdir()
+        raise
     sync_folder(target.parent)
     _remove(old)
 
@@ -198,10 +207,9 @@ def finish_split(folder: Path, name: str, split: str, written: Sequence[WrittenS
         )
     lengths = np.concatenate([np.zeros(1, np.int64), *(shard.lengths for shard in written)])
     offsets = f"offsets-{split}.npy"
-    with (folder / offsets).open("wb") as file:
-        np.save(file, np.cumsum(lengths), allow_pickle=False)
-        file.flush()
-        os.fsync(file.fileno())
+    data = io.BytesIO()
+    np.save(data, np.cumsum(lengths), allow_pickle=False)
+    write_synced(folder / offsets, data.getvalue())
     return Split(examples=len(lengths) - 1, offsets=offsets, shards=tuple(shards))
 
 

@@ -6,8 +6,8 @@ the disk and renamed, so a crash at any moment leaves the one before it.
 """
 
 import hashlib
+import io
 import json
-import os
 import shutil
 import zipfile
 from collections.abc import Mapping
@@ -63,8 +63,7 @@ def save(run: Path, checkpoint: Checkpoint, *, keep: int) -> Path:
             state = {**checkpoint.state, "step": checkpoint.step, "sha256": hashes}
             write_synced(temporary / "state.json", json.dumps(state, indent=1).encode())
             sync_folder(temporary)
-            if target.exists():  # left by an earlier run that stopped after this step
-                shutil.rmtree(target)
+            _remove(target)  # left by an earlier run that stopped after this step
             temporary.rename(target)
             sync_folder(target.parent)
         except OSError:
@@ -74,7 +73,7 @@ def save(run: Path, checkpoint: Checkpoint, *, keep: int) -> Path:
     # Later ones were damaged or passed over, or the run would have gone on from there.
     kept = [step for step in steps if step <= checkpoint.step][-keep:]
     for step in set(steps) - set(kept):
-        shutil.rmtree(folder_of(run, step), ignore_errors=True)
+        _remove(folder_of(run, step))
     return target
 
 
@@ -110,6 +109,7 @@ def read(folder: Path) -> Checkpoint:
 
     Raises:
         DataError: INTEGRITY when a file is missing or its SHA-256 differs.
+        OSError: when the disk doesn't give it, which says nothing of what is there.
     """
     try:
         state = json.loads((folder / "state.json").read_bytes())
@@ -119,7 +119,7 @@ def read(folder: Path) -> Checkpoint:
         if folder_of(folder.parent.parent, state["step"]) != folder:
             raise ValueError(f"state.json is of step {state['step']}")
         return Checkpoint(step=state["step"], state=state, **arrays)
-    except (OSError, ValueError, KeyError, TypeError, zipfile.BadZipFile) as error:
+    except (FileNotFoundError, ValueError, KeyError, TypeError, zipfile.BadZipFile) as error:
         raise DataError(
             INTEGRITY, folder, f"the checkpoint is damaged ({error})", fix="use an older one"
         ) from error
@@ -131,21 +131,28 @@ def _steps(run: Path) -> list[int]:
     return sorted(int(name[5:]) for name in names if name[5:].isdigit())
 
 
+def _remove(folder: Path) -> None:
+    """Removes a checkpoint; its name goes first, so that no half of it is ever found under it."""
+    if folder.exists():
+        leaving = folder.with_name(folder.name + ".old")
+        shutil.rmtree(leaving, ignore_errors=True)
+        folder.rename(leaving)
+        shutil.rmtree(leaving, ignore_errors=True)
+
+
 def _write_arrays(folder: Path, checkpoint: Checkpoint, name: str) -> str:
-    path = folder / f"{name}.npz"
     arrays: Mapping[str, np.ndarray] = getattr(checkpoint, name)
     # Variable names hold slashes, which would be folders inside the archive.
     safe: dict[str, Any] = {key.replace("/", "|"): value for key, value in arrays.items()}
-    with path.open("wb") as file:
-        np.savez(file, **safe)
-        file.flush()
-        os.fsync(file.fileno())
-    return hashlib.sha256(path.read_bytes()).hexdigest()
+    archive = io.BytesIO()
+    np.savez(archive, **safe)
+    write_synced(folder / f"{name}.npz", archive.getvalue())
+    return hashlib.sha256(archive.getvalue()).hexdigest()
 
 
 def _read_arrays(path: Path, sha256: str) -> Arrays:
     data = path.read_bytes()
     if hashlib.sha256(data).hexdigest() != sha256:
         raise ValueError(f"{path.name} has another SHA-256 than state.json says")
-    with np.load(path, allow_pickle=False) as archive:
+    with np.load(io.BytesIO(data), allow_pickle=False) as archive:
         return {key.replace("|", "/"): archive[key] for key in archive.files}

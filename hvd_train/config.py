@@ -19,6 +19,8 @@ C = TypeVar("C", bound="TrainConfig")
 
 REFERENCE_BATCH = 128
 """The global batch that --base-lr is given for."""
+MAX_RATE = 1e30
+"""Far above any rate of use; scaled by the batch it still fits into a float32."""
 
 
 def _positive(**values: float | None) -> None:
@@ -43,7 +45,7 @@ class DataConfig:
     shuffle: bool = True
     """Visit the examples in a new order each epoch."""
     augment: Literal["none", "shift"] = "none"
-    """shift: move each picture at random by up to a tenth of its size."""
+    """shift: move each picture at random by up to 10 % of its height and 8 % of its width."""
 
     def __post_init__(self) -> None:
         if not self.memory_budget >= 0:
@@ -84,6 +86,8 @@ class OptimConfig:
             batch_size=self.batch_size, global_batch=self.global_batch, epochs=self.epochs,
             steps=self.steps, base_lr=self.base_lr, decay_epochs=self.decay_epochs,
         )  # fmt: skip
+        if self.base_lr > MAX_RATE:
+            raise ValueError(f"--base-lr is {self.base_lr}; it must be at most {MAX_RATE:g}")
         if not 0 <= self.warmup_epochs < math.inf:
             raise ValueError(f"--warmup-epochs is {self.warmup_epochs}; it must not be negative")
         for flag, value in (("--momentum", self.momentum), ("--ema-decay", self.ema_decay)):
@@ -157,6 +161,11 @@ class CaptchaConfig(TrainConfig):
             schedule="cosine", warmup_epochs=1.0, ema_decay=0.99,
         )
     )  # fmt: skip
+
+    def __post_init__(self) -> None:
+        _positive(init_stddev=self.init_stddev)
+        if self.init_stddev is not None and self.model != "linear":
+            raise ValueError("--init-stddev is of --model linear; leave it out or pass that")
 
 
 # Settings that may change on --resume: they decide what is read from where, written or shown, not
@@ -259,14 +268,23 @@ def resumed(config: C, saved: Mapping[str, Any], given: Collection[str]) -> C:
         DataError: CONFIG when one of those would change what the run computes.
     """
     asked = flat(config)
-    named = {"global_batch" if name == "batch_size" else name for name in given}
-    for name in sorted(named - FREE_ON_RESUME):
-        if asked[name] != saved.get(name):
+    if asked.keys() != saved.keys():
+        missing = ", ".join(sorted(asked.keys() ^ saved.keys()))
+        raise DataError(
+            CONFIG, "config.yaml", f"it doesn't name the settings of this version: {missing}",
+            fix="go on with the version that the run was started with, or start one with --name",
+        )  # fmt: skip
+    for name in sorted(set(given) - FREE_ON_RESUME):
+        # A batch a rank only matters by the batch of all ranks that it makes.
+        compared, what = (
+            ("global_batch", "a global batch of ") if name == "batch_size" else (name, "")
+        )
+        if asked[compared] != saved[compared]:
             raise DataError(
                 CONFIG, "--" + name.replace("_", "-"),
-                f"the run was started with {saved.get(name)}, now {asked[name]}",
+                f"the run was started with {what}{saved[compared]}, now {asked[compared]}",
                 fix="leave the flag out to go on, or start a new run with --name",
             )  # fmt: skip
-    changed = FREE_ON_RESUME & named | OF_THIS_CALL
+    changed = FREE_ON_RESUME & set(given) | OF_THIS_CALL
     kept = {**saved, **{name: asked[name] for name in changed}}
     return _parse(type(config), flags_of(kept), "config.yaml")

@@ -5,9 +5,9 @@ stands inside `if world.is_chief`, and work that may fail on one rank runs insid
 """
 
 import json
+import os
 import socket
 import sys
-import time
 import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -20,6 +20,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from data_tools import launch_env
 from data_tools.errors import (
     CONFIG,
     EXIT_CODES,
@@ -55,17 +56,17 @@ def init(launch: LaunchEnv, *, debug: bool = False) -> World:
         DataError: CONFIG when Horovod doesn't see the processes that the launcher started, or when
             the host has fewer GPUs than ranks.
     """
+    gloo = os.environ.get("HOROVOD_CONTROLLER") == "gloo"
+    if gloo and launch.size > 1 and launch.launcher != launch_env.HOROVODRUN_GLOO:
+        # Told to use Gloo, Horovod doesn't ask MPI, and fails later inside MPI.
+        raise launcher_mismatch(launch, 1)
     hvd.init()
     world = World(
         rank=hvd.rank(), size=hvd.size(), local_rank=hvd.local_rank(), local_size=hvd.local_size(),
         debug=debug,
     )  # fmt: skip
     if world.size != launch.size:
-        raise DataError(
-            CONFIG, launch.launcher,
-            f"the launcher started {launch.size} processes, Horovod sees {world.size}",
-            fix="use horovodrun, or build Horovod for this MPI: python tools/build_horovod.py",
-        )  # fmt: skip
+        raise launcher_mismatch(launch, world.size)
     gpus = tf.config.list_physical_devices("GPU")
     with agreed(world):
         if gpus:
@@ -73,6 +74,15 @@ def init(launch: LaunchEnv, *, debug: bool = False) -> World:
             tf.config.set_visible_devices(gpu, "GPU")
             tf.config.experimental.set_memory_growth(gpu, True)
     return world
+
+
+def launcher_mismatch(launch: LaunchEnv, size: int) -> DataError:
+    """The error of ranks that Horovod doesn't bring together."""
+    return DataError(
+        CONFIG, launch.launcher,
+        f"the launcher started {launch.size} processes, Horovod sees {size}",
+        fix="unset HOROVOD_CONTROLLER, use horovodrun, or a Horovod that was built for this MPI",
+    )  # fmt: skip
 
 
 def horovod_version() -> str:
@@ -89,7 +99,7 @@ def gpu_index(num_gpus: int, world: World) -> int:
     if world.local_size > num_gpus:
         raise DataError(
             CONFIG, socket.gethostname(), f"{world.local_size} ranks but {num_gpus} GPUs",
-            fix="start one rank a GPU, or hide the GPUs with CUDA_VISIBLE_DEVICES=-1",
+            fix="start one rank a GPU and show it all GPUs, or none: CUDA_VISIBLE_DEVICES=-1",
         )  # fmt: skip
     return world.local_rank
 
@@ -132,8 +142,6 @@ def agree(world: World, error: DataError | None) -> None:
         print(error.report(), file=sys.stderr, flush=True)
     # A launcher ends the other ranks as soon as one exits: none may before the line is written.
     allgather_json(None)
-    if world.rank == failed[0]:
-        time.sleep(0.2)
     raise SystemExit(codes[failed[0]])
 
 
@@ -147,6 +155,15 @@ def agreed(world: World) -> Iterator[None]:
         fault = error
     except OSError as error:
         fault = from_os_error(error, "this rank")
+    except Exception as error:
+        if world.size == 1:
+            raise
+        # A bug of ours: its traceback, and a line with which the other ranks stop too.
+        traceback.print_exc()
+        fault = DataError(
+            RANK, f"rank {world.rank}", f"{type(error).__name__}: {error}",
+            fix="see the traceback above; this is a fault of the program",
+        )  # fmt: skip
     agree(world, fault)
 
 

@@ -21,16 +21,25 @@ def scaled_lr(config: OptimConfig) -> float:
     return config.base_lr * config.global_batch / REFERENCE_BATCH
 
 
-def learning_rate(config: OptimConfig, *, epoch: float, total_epochs: float) -> float:
-    """Returns the rate at a fractional epoch."""
+def learning_rate(
+    config: OptimConfig, *, epoch: float, step_epochs: float, total_epochs: float
+) -> float:
+    """Returns the rate of a step.
+
+    Args:
+        config: the schedule.
+        epoch: where the step begins, in epochs.
+        step_epochs: how long it is; the rate of a warming-up step is that of its end, never 0.
+        total_epochs: length of the run.
+    """
     peak = scaled_lr(config)
-    if epoch < config.warmup_epochs:
-        return peak * epoch / config.warmup_epochs
+    if epoch + step_epochs < config.warmup_epochs:
+        return peak * (epoch + step_epochs) / config.warmup_epochs
     if config.schedule == "exponential":
         return peak * 0.1 ** math.floor(epoch / config.decay_epochs)
     if config.schedule == "cosine":
         whole = max(total_epochs - config.warmup_epochs, 1e-12)
-        progress = min((epoch - config.warmup_epochs) / whole, 1.0)
+        progress = min(max(epoch - config.warmup_epochs, 0.0) / whole, 1.0)
         return peak * 0.5 * (1 + math.cos(math.pi * progress))
     return peak
 

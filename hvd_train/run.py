@@ -90,8 +90,13 @@ def _saved_settings(folder: Path, *, resume: bool) -> dict[str, Any] | None:
                 CONFIG, path, "other users can write to the folder",
                 fix=f"check what is in it, then: chmod o-w {path}",
             )  # fmt: skip
-    if not (folder / CONFIG_FILE).exists():
+    if not any(folder.iterdir()):
         return None
+    if not (folder / CONFIG_FILE).exists():
+        raise DataError(
+            CONFIG, folder, f"there is no {CONFIG_FILE} to go on with",
+            fix=f"bring back {CONFIG_FILE}, or start a new run with --name",
+        )  # fmt: skip
     return config.read_yaml(folder / CONFIG_FILE)
 
 
@@ -105,6 +110,7 @@ def open_data(task: Task, settings: TrainConfig, world: World) -> Data:
     with dist.agreed(world):
         folder = datasets.locate(task.name, settings.data.data, task.how_to_make_data)
         loaded = manifest.load(folder)
+        check_kind(task, loaded, folder)
         digest = manifest.digest(folder)
     dist.check_same(
         world, INTEGRITY, "data set", {"manifest": digest},
@@ -118,6 +124,15 @@ def open_data(task: Task, settings: TrainConfig, world: World) -> Data:
         check_batch(settings, len(train), world.size)
         check_not_empty(settings.data.test_split, test, folder)
     return Data(folder=folder, manifest=loaded, digest=digest, train=train, test=test)
+
+
+def check_kind(task: Task, loaded: Manifest, folder: Path) -> None:
+    """Raises CONFIG when the data set is of another kind than the task."""
+    if loaded.kind != task.kind:
+        raise DataError(
+            CONFIG, folder, f"a data set of kind {loaded.kind}, {task.name} needs {task.kind}",
+            fix="name another with --data",
+        )  # fmt: skip
 
 
 def check_batch(settings: TrainConfig, num_examples: int, size: int) -> None:
@@ -156,17 +171,14 @@ def steps_of(settings: TrainConfig, num_examples: int) -> int:
     )
 
 
-def check_ranks_agree(settings: TrainConfig, variables: dict[str, Any], world: World) -> None:
-    """Stops all ranks unless they run the same versions, settings and model; a collective."""
+def check_ranks_agree(settings: TrainConfig, world: World) -> None:
+    """Stops all ranks unless they have the same versions and settings; a collective."""
     dist.check_same(
         world, HOST, "versions", versions(), fix="install the same versions on every host"
     )
     shared = {k: v for k, v in config.flat(settings).items() if k not in config.FREE_BETWEEN_RANKS}
     dist.check_same(
         world, CONFIG, "settings", shared, fix="give every rank the same flags and --config file"
-    )
-    dist.check_same(
-        world, CONFIG, "model", variables, fix="give every rank the same code and data set"
     )
 
 
@@ -199,9 +211,9 @@ def describe(settings: TrainConfig, data: Data, world: World) -> list[str]:
 
 
 def write_settings(folder: Path, settings: TrainConfig) -> None:
-    """Creates the run folder with its config.yaml."""
+    """Creates the run folder with its config.yaml; one that came meanwhile is another run's."""
     values = yaml.safe_dump(config.flat(settings), sort_keys=False)
-    folder.mkdir(parents=True, exist_ok=True)
+    folder.mkdir(parents=True, exist_ok=settings.run.resume)
     write_atomically(folder / CONFIG_FILE, values.encode())
 
 

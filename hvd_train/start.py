@@ -5,6 +5,7 @@ lazy imports may import them.
 """
 
 import importlib
+import os
 import sys
 from collections.abc import Sequence
 from typing import Any
@@ -44,33 +45,42 @@ def _train(argv: Sequence[str], prog: str, config_type: type[TrainConfig], task_
     dist.agree(world, fault)
     assert settings is not None
     if world.is_chief:
-        print(describe(launch, chosen), flush=True)
+        print("\n".join(describe(launch, chosen)), flush=True)
     module, _, name = task_path.partition(":")
     task = getattr(import_trainer(module), name)
-    import_trainer("hvd_train.train").train_and_evaluate(task, settings, given, world)
+    train = import_trainer("hvd_train.train")
+    with dist.peer_failures():
+        train.train_and_evaluate(task, settings, given, world)
 
 
 def import_trainer(module: str) -> Any:
     """Imports a module that needs TensorFlow and Horovod.
 
     Raises:
-        DataError: CONFIG when one of them isn't installed.
+        DataError: CONFIG when one of them isn't installed or doesn't load.
     """
     try:
         return importlib.import_module(module)
-    except ModuleNotFoundError as error:
-        if error.name is None or error.name.partition(".")[0] in ("hvd_train", "data_tools"):
+    except ImportError as error:
+        if (error.name or "").partition(".")[0] in ("hvd_train", "data_tools"):
             raise
         raise DataError(
-            CONFIG, sys.executable, f"{error.name} is not installed for this Python",
+            CONFIG, sys.executable, f"TensorFlow with Horovod doesn't load here: {error}",
             fix="run make env, or python tools/build_horovod.py, and use .venv/bin/python",
         ) from error  # fmt: skip
 
 
-def describe(launch: LaunchEnv, chosen: dict[str, str]) -> str:
+def describe(launch: LaunchEnv, chosen: dict[str, str]) -> list[str]:
     """Says how the run was started and which settings it computes with."""
     settings = " ".join(f"{name}={value}" for name, value in chosen.items())
-    return (
+    lines = [
         f"ranks: {launch.size}, {launch.local_size} on this host, "
         f"launcher {launch.launcher}; {settings}"
-    )
+    ]
+    bound, share = len(os.sched_getaffinity(0)), (os.cpu_count() or 1) // launch.local_size
+    if threads.is_bound() and bound < share:
+        lines.append(
+            f"{launch.launcher} bound this rank to {bound} of {os.cpu_count()} cores: "
+            "mpirun --bind-to none lets it use more"
+        )
+    return lines

@@ -5,7 +5,7 @@ cores, each gets its share of threads and yields its core while it waits.
 """
 
 import os
-from collections.abc import MutableMapping
+from collections.abc import Mapping, MutableMapping
 
 from data_tools.launch_env import LaunchEnv
 
@@ -23,6 +23,11 @@ def threads_a_rank(cores_in_mask: int, cores_of_host: int, launch: LaunchEnv, bo
     if bound:
         return max(1, min(cores_in_mask, cores_of_host // launch.local_size))
     return max(1, cores_in_mask // launch.local_size)
+
+
+def is_bound(environ: Mapping[str, str] = os.environ) -> bool:
+    """Tells whether Open MPI bound each rank to cores of its own."""
+    return environ.get("OMPI_MCA_orte_bound_at_launch") == "1"
 
 
 def settings(threads: int, cores_in_use: int, launch: LaunchEnv) -> dict[str, str]:
@@ -48,8 +53,7 @@ def configure(launch: LaunchEnv, environ: MutableMapping[str, str] = os.environ)
     Must run before TensorFlow or MPI are imported, since both read their settings once.
     """
     cores = len(os.sched_getaffinity(0))
-    # Open MPI sets this when it bound each rank to cores of its own.
-    bound = environ.get("OMPI_MCA_orte_bound_at_launch") == "1"
+    bound = is_bound(environ)
     host_cores = os.cpu_count() or 1
     threads = threads_a_rank(cores, host_cores, launch, bound)
     for name, value in settings(threads, host_cores if bound else cores, launch).items():

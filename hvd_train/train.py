@@ -4,10 +4,11 @@ Every rank computes the gradient of its share of the global batch; one grouped a
 and every rank applies the same update. Only the chief writes.
 """
 
+import contextlib
 import dataclasses
 import math
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -20,7 +21,7 @@ from hvd_train import checkpoint, dist, optim, run
 from hvd_train.checkpoint import Checkpoint
 from hvd_train.config import TrainConfig
 from hvd_train.data import augment, pipeline, sharding
-from hvd_train.data.source import Batch
+from hvd_train.data.source import Batch, MemorySource
 from hvd_train.dist import World
 from hvd_train.evaluate import Evaluation, Evaluator
 from hvd_train.metric_writer import TRAIN, MetricWriter, open_writer, timestamp
@@ -50,14 +51,13 @@ class Trainer:
         Returns:
             The loss before the update, averaged over the global batch, and this rank's outputs.
         """
-        with dist.peer_failures():
-            loss, outputs = self._compiled_update(
-                batch.images,
-                batch.labels,
-                tf.constant(rate, self._dtype),
-                tf.constant(decay, self._dtype),
-            )
-            return float(loss), outputs.numpy()
+        loss, outputs = self._compiled_update(
+            batch.images,
+            batch.labels,
+            tf.constant(rate, self._dtype),
+            tf.constant(decay, self._dtype),
+        )
+        return float(loss), outputs.numpy()
 
     def _update(self, images: Any, labels: Any, rate: Any, decay: Any) -> tuple[Any, Any]:
         variables = self._model.trainable_variables
@@ -138,6 +138,7 @@ def train_and_evaluate(task: Task, config: C, given: Collection[str], world: Wor
     """
     folder = config.run.runs_dir / (config.run.name or task.name)
     config, exists = run.settle(config, given, folder, world)
+    run.check_ranks_agree(config, world)
     if config.run.deterministic:
         tf.config.experimental.enable_op_determinism()
     data = run.open_data(task, config, world)
@@ -145,7 +146,9 @@ def train_and_evaluate(task: Task, config: C, given: Collection[str], world: Wor
     keras.utils.set_random_seed(config.run.seed + world.rank)
     with dist.agreed(world):
         trainer = Trainer(task.build(config, data.manifest), config)
-    run.check_ranks_agree(config, trainer.shapes(), world)
+    dist.check_same(
+        world, CONFIG, "model", trainer.shapes(), fix="give every rank the same code and data set"
+    )
     start = restore(trainer, data, folder, world) if exists else 0
     if config.run.resume and not exists and world.is_chief:
         print(f"{folder} has nothing to go on with: starts fresh", flush=True)
@@ -153,12 +156,17 @@ def train_and_evaluate(task: Task, config: C, given: Collection[str], world: Wor
     if world.is_chief:
         lines = [*run.describe(config, data, world), optim.describe_rate(config.optim)]
         print("\n".join(lines), flush=True)
-    with dist.agreed(world):
-        if world.is_chief:
-            run.write_settings(folder, config)
-    total = run.steps_of(config, len(data.train))
-    with open_writer(folder, is_chief=world.is_chief, step=start, total_steps=total) as writer:
-        return Loop(task, config, trainer, data, world).run(folder, start, writer)
+    loop = Loop(task, config, trainer, data, world)
+    with contextlib.ExitStack() as stack:
+        with dist.agreed(world):
+            if world.is_chief:
+                run.write_settings(folder, config)
+            writer = stack.enter_context(
+                open_writer(
+                    folder, is_chief=world.is_chief, step=start, total_steps=loop.total_steps
+                )
+            )
+        return loop.run(folder, start, writer)
 
 
 def restore(trainer: Trainer, data: Data, folder: Path, world: World) -> int:
@@ -187,18 +195,18 @@ class Loop:
         self._task, self._config, self._trainer = task, config, trainer
         self._data, self._world = data, world
         self._global_batch = config.optim.global_batch
-        self._total = run.steps_of(config, len(data.train))
+        self.total_steps = run.steps_of(config, len(data.train))
         self._evaluator = Evaluator(trainer.recogniser, data.test, world)
         self._input_wait = pipeline.InputWait()
         self._clock = Clock()
 
     def run(self, folder: Path, start: int, writer: MetricWriter) -> Evaluation:
         """Trains from step `start` to the last, and evaluates the last checkpoint."""
-        steps = range(start, self._total)
+        steps = range(start, self.total_steps)
         batches = pipeline.prefetch(self._own_batch, steps, self._input_wait)
-        evaluation = None
-        for step, batch in zip(steps, batches, strict=True):
-            self._train(step, batch, writer)
+        evaluation, started = None, time.perf_counter()
+        for step in steps:
+            self._train(step, self._next(batches), writer)
             done = step + 1
             if self._is_last(done) or self._evaluation_is_due(done):
                 evaluation = self._evaluate()
@@ -209,10 +217,22 @@ class Loop:
                 self._save(folder, done)
                 self._clock.restart()
         if evaluation is None:
-            writer.say(f"all {self._total} steps are done already")
+            writer.say(f"all {self.total_steps} steps are done already")
             evaluation = self._evaluate()
-        self._write_result(folder, max(start, self._total), evaluation)
+        else:
+            writer.say(
+                f"{len(steps)} steps in {time.perf_counter() - started:.1f} s, of which "
+                f"{self._input_wait.seconds:.1f} s waited for input"
+            )
+        self._write_result(folder, max(start, self.total_steps), evaluation)
         return evaluation
+
+    def _next(self, batches: Iterator[Batch]) -> Batch:
+        """Takes the next batch; where reading can fail, all ranks agree that none has."""
+        if isinstance(self._data.train, MemorySource):
+            return next(batches)
+        with dist.agreed(self._world):
+            return next(batches)
 
     def _own_batch(self, step: int) -> Batch:
         """Reads and augments this rank's share of the global batch."""
@@ -235,7 +255,7 @@ class Loop:
         return step * self._global_batch / len(self._data.train)
 
     def _is_last(self, done: int) -> bool:
-        return done == self._total
+        return done == self.total_steps
 
     def _evaluation_is_due(self, done: int) -> bool:
         every = self._config.run.eval_every
@@ -244,8 +264,9 @@ class Loop:
     def _train(self, step: int, batch: Batch, writer: MetricWriter) -> None:
         settings = self._config.optim
         rate = optim.learning_rate(
-            settings, epoch=self._epoch(step), total_epochs=self._epoch(self._total)
-        )
+            settings, epoch=self._epoch(step), step_epochs=self._epoch(1),
+            total_epochs=self._epoch(self.total_steps),
+        )  # fmt: skip
         decay = optim.ema_decay(settings.ema_decay, step)
         loss, outputs = self._trainer.step(batch, rate=rate, decay=decay)
         self._clock.steps += 1

@@ -1,4 +1,4 @@
-"""Writes small captcha data sets of exact sizes, straight through the formats that training reads."""
+"""Writes small captcha data sets of exact sizes, straight through the formats."""
 
 import hashlib
 from collections.abc import Sequence
@@ -22,9 +22,7 @@ def draw(example: int, *, height: int = 20, width: int = 80) -> np.ndarray:
 def texts(count: int, *, charset: str = UPPER, lengths: Sequence[int] = (4,)) -> list[str]:
     """Labels that differ by example, of these lengths in turn."""
     rng = np.random.default_rng(count)
-    return [
-        "".join(rng.choice(list(charset), lengths[i % len(lengths)])) for i in range(count)
-    ]
+    return ["".join(rng.choice(list(charset), lengths[i % len(lengths)])) for i in range(count)]
 
 
 def write_set(

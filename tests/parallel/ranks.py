@@ -17,7 +17,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from data_tools import launch_env
+from data_tools import launch_env, manifest
 from hvd_train import threads
 
 LAUNCH = launch_env.read()
@@ -29,7 +29,7 @@ import tensorflow as tf
 
 from hvd_train import config, dist, task, train
 from hvd_train.data.sharding import even_split
-from hvd_train.data.source import Batch
+from hvd_train.data.source import Batch, open_source
 from hvd_train.evaluate import Evaluator
 from hvd_train.models.layers import EPSILON, MOMENTUM, SyncBatchNormalization
 from hvd_train.train import Trainer
@@ -60,18 +60,24 @@ def main(data: Path, out: Path) -> None:
 RUNS = {
     # 35 steps of 10 are three and a half epochs of 101 examples.
     "linear": ["--model", "linear", "--dtype", "float64", "--steps", "35"],
-    "ctc": ["--model", "ctc", "--steps", "20"],
+    # In float32 a sum in another order moves an activation over the kink of a ReLU now and then. At
+    # this rate the loss falls by a fifth, and such a jump of the gradient stays small beside it.
+    "ctc": ["--model", "ctc", "--steps", "20", "--optimizer", "momentum", "--base-lr", "0.002"],
     # Learns the training split by heart, so that many are right, though not all.
     "by_heart": [
-        "--model", "linear", "--dtype", "float64", "--steps", "40", "--augment", "none",
-        "--test-split", "train", "--base-lr", "0.003", "--schedule", "constant",
+        "--model", "linear", "--dtype", "float64", "--steps", "100", "--augment", "none",
+        "--optimizer", "momentum", "--base-lr", "0.03", "--schedule", "constant",
+        "--test-split", "train",
     ],
 }  # fmt: skip
 
 
 def train_recorded(flags: list[str], data: Path, runs: Path, world: dist.World) -> dict[str, Any]:
     """Trains from a command line and records what went through the real functions."""
-    argv = [*flags, "--data", str(data), "--runs-dir", str(runs), "--global-batch", str(EXAMPLES)]
+    argv = [
+        *flags, "--data", str(data), "--runs-dir", str(runs), "--global-batch", str(EXAMPLES),
+        "--eval-every", "0",
+    ]  # fmt: skip
     settings, given = config.parse_config(config.CaptchaConfig, argv, prog="ranks.py")
     seen: dict[str, Any] = {"ids": [], "losses": [], "evaluated": []}
 
@@ -99,7 +105,7 @@ def train_recorded(flags: list[str], data: Path, runs: Path, world: dist.World) 
         wrapped(Evaluator, "_own_batches", own_batches),
     ):  # fmt: skip
         seen["evaluation"] = dataclasses.asdict(
-            train.train_and_evaluate(task.CAPTCHA, settings, given | {"eval_every"}, world)
+            train.train_and_evaluate(task.CAPTCHA, settings, given, world)
         )
     seen["end"] = hashes(seen.pop("trainer"))
     return seen
@@ -159,8 +165,8 @@ def gradients(model: str, data: Path, world: dist.World) -> Arrays:
         str(EXAMPLES), "--data", str(data),
     ]  # fmt: skip
     settings, _ = config.parse_config(config.CaptchaConfig, argv, prog="ranks.py")
-    loaded, source = train.run.manifest.load(data), None
-    source = train.run.open_source(data, loaded, "train", budget=2.0**30)
+    loaded = manifest.load(data)
+    source = open_source(data, loaded, "train", budget=2.0**30)
     whole = source.gather(np.arange(EXAMPLES))
     even = [len(even_split(EXAMPLES, rank=r, size=world.size)) for r in range(world.size)]
     arrays: Arrays = {}
@@ -184,9 +190,7 @@ def gradients(model: str, data: Path, world: dist.World) -> Arrays:
 
 def one_process_gradients(recogniser: task.Recogniser, batch: Batch) -> Arrays:
     """The gradient of the mean loss of a batch, without Horovod and without our layers."""
-    model = keras.models.clone_model(
-        recogniser.model, clone_function=lambda layer: keras_layer(layer)
-    )
+    model = keras.models.clone_model(recogniser.model, clone_function=keras_layer)
     model.set_weights(recogniser.model.get_weights())
     variables = model.trainable_variables
     with tf.GradientTape() as tape:

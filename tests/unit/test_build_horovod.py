@@ -146,21 +146,32 @@ def test_the_build_is_shielded_from_the_callers_settings(monkeypatch: pytest.Mon
 
 
 def test_the_launch_agent_is_set_once_and_other_lines_stay() -> None:
-    line = "orte_launch_agent = env OPAL_PREFIX=/v /v/bin/orted\n"
-    text = "# comment\nbtl = ^openib"
-    once = build_horovod.with_launch_agent(text, Path("/v"))
+    name, value = "orte_launch_agent", "env OPAL_PREFIX=/v /v/bin/orted"
+    assert build_horovod.mpi_parameters(Path("/v"))[name] == value
+    line = f"{name} = {value}\n"
+    once = build_horovod.with_parameter("# comment\nbtl = ^openib", name, value)
     assert once == f"# comment\nbtl = ^openib\n{line}"
-    assert build_horovod.with_launch_agent(once, Path("/v")) == once
-    assert build_horovod.with_launch_agent("", Path("/v")) == line
+    assert build_horovod.with_parameter(once, name, value) == once
+    assert build_horovod.with_parameter("", name, value) == line
 
 
 def test_the_launch_agent_follows_a_moved_environment_but_not_over_the_users_own() -> None:
-    moved = build_horovod.with_launch_agent(
-        "orte_launch_agent = env OPAL_PREFIX=/old /old/bin/orted\nx = 1\n", Path("/new")
+    name, value = "orte_launch_agent", "env OPAL_PREFIX=/new /new/bin/orted"
+    moved = build_horovod.with_parameter(
+        "orte_launch_agent = env OPAL_PREFIX=/old /old/bin/orted\nx = 1\n", name, value
     )
     assert moved == "orte_launch_agent = env OPAL_PREFIX=/new /new/bin/orted\nx = 1\n"
     users = "orte_launch_agent = /site/orted\n"
-    assert build_horovod.with_launch_agent(users, Path("/v")) == users
+    assert build_horovod.with_parameter(users, name, value) == users
+
+
+def test_a_machine_without_ssh_gets_an_agent_that_fails_and_keeps_the_users_own() -> None:
+    name, value = "plm_rsh_agent", build_horovod.mpi_parameters(Path("/v"))["plm_rsh_agent"]
+    once = build_horovod.with_parameter("", name, value)
+    assert once == "plm_rsh_agent = ssh : rsh : false\n"
+    assert build_horovod.with_parameter(once, name, value) == once
+    users = "plm_rsh_agent = ssh -p 2222\n"
+    assert build_horovod.with_parameter(users, name, value) == users
 
 
 REPORT = """

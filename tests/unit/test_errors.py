@@ -1,5 +1,6 @@
 import errno
 import os
+import pickle
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -34,6 +35,16 @@ def test_each_kind_has_its_exit_code_and_its_line_is_last_on_stderr(
     assert errors.run_main(main) == code
     out, err = capsys.readouterr()
     assert (out, err) == ("some output\n", f"error: {kind.name}: here: why; do this\n")
+
+
+def test_a_fault_comes_whole_out_of_another_process() -> None:
+    fault = DataError(LABEL, "a.csv", "row 3", "bad", fix="mend", faults=["one", "two"])
+    copy = pickle.loads(pickle.dumps(fault))
+    assert type(copy) is DataError
+    assert copy.report() == fault.report()
+    assert (copy.kind, copy.where, copy.reason, copy.fix) == (
+        LABEL, "a.csv:row 3", "bad", "mend",
+    )  # fmt: skip
 
 
 def test_several_faults_are_a_line_each_before_the_error_line() -> None:

@@ -194,7 +194,7 @@ def test_a_second_run_to_the_same_folder_is_config_and_the_first_goes_on(tmp_pat
         with pytest.raises(DataError) as raised, atomic_folder(target):
             pass
         assert str(raised.value) == (
-            f"error: CONFIG: {target}.incomplete: another run is writing it; wait for its end"
+            f"error: CONFIG: {target}.incomplete: another process is writing it; wait for it to end"
         )
     assert files_of(target) == {"file": b"of the first"}
 

@@ -1,9 +1,12 @@
-"""The environments were recorded with Horovod 0.28.1 and Open MPI 4.1.8; only names that no
-launcher's rank is read from, such as paths and addresses, were left out."""
+"""The environments were recorded with Horovod 0.28.1, Open MPI 4.1.8 and MPICH 5.
+
+Left out are only paths and addresses, from which no rank is read.
+"""
 
 import pytest
 
 from data_tools import launch_env
+from data_tools.errors import DataError
 from data_tools.launch_env import ALONE, LaunchEnv
 
 # horovodrun -np 2 --gloo, rank 1
@@ -38,6 +41,15 @@ MPIRUN = {
     "OMPI_UNIVERSE_SIZE": "2",
     "PMIX_RANK": "1",
 }
+# mpiexec -np 2 of MPICH, rank 1
+MPICH = {
+    "MPI_LOCALNRANKS": "2",
+    "MPI_LOCALRANKID": "1",
+    "PMI_FD": "11",
+    "PMI_HOSTNAME": "localhost",
+    "PMI_RANK": "1",
+    "PMI_SIZE": "2",
+}
 
 
 def test_horovodrun_gloo_is_read() -> None:
@@ -49,6 +61,12 @@ def test_horovodrun_gloo_is_read() -> None:
 def test_mpirun_is_read() -> None:
     assert launch_env.read(MPIRUN) == LaunchEnv(
         launcher="Open MPI", rank=1, size=2, local_rank=1, local_size=2
+    )
+
+
+def test_mpich_is_read() -> None:
+    assert launch_env.read(MPICH) == LaunchEnv(
+        launcher="MPICH", rank=1, size=2, local_rank=1, local_size=2
     )
 
 
@@ -73,7 +91,7 @@ def test_horovodrun_gloo_inside_an_mpi_job_counts_and_not_the_job() -> None:
     "environ",
     [
         {},
-        {"HOME": "/root", "PMIX_RANK": "3"},
+        {"HOME": "/root", "SLURM_STEP_NUM_TASKS": "1"},
         # Settings of a user's shell, set for Horovod and not by a launcher
         {"HOROVOD_CONTROLLER": "mpi", "HOROVOD_CYCLE_TIME": "1", "HOROVOD_GLOO_IFACE": "eth0"},
         {"HOROVOD_RANK": "1"},
@@ -90,3 +108,17 @@ def test_the_environment_of_this_process_is_read_by_default(
     for name, value in HOROVODRUN_GLOO.items():
         monkeypatch.setenv(name, value)
     assert launch_env.read().rank == 1
+
+
+@pytest.mark.parametrize(
+    "environ", [{"PMIX_RANK": "3"}, {"PMI_RANK": "0"}, {"SLURM_STEP_NUM_TASKS": "8"}]
+)
+def test_ranks_of_an_unknown_launcher_do_not_take_themselves_for_the_only_one(
+    environ: dict[str, str],
+) -> None:
+    with pytest.raises(DataError) as caught:
+        launch_env.read(environ)
+    assert str(caught.value) == (
+        "error: CONFIG: launcher: srun, or another that isn't known here, started this process; "
+        "start the ranks with horovodrun or mpirun, under Slurm inside salloc or sbatch"
+    )

@@ -122,9 +122,7 @@ def test_an_existing_output_is_config_and_stays(data_tools: Tools, tmp_path: Pat
     (tmp_path / "precious").write_text("work")
     ran = data_tools("make-captcha", tmp_path, "--count", 3)
     assert ran.rc == 2
-    assert ran.stderr == (
-        f"error: CONFIG: {tmp_path}: it exists already; choose another folder or pass --overwrite\n"
-    )
+    assert ran.stderr == (f"error: CONFIG: {tmp_path}: it exists already; choose another folder\n")
     assert files_of(tmp_path) == {"precious": b"work"}
 
 

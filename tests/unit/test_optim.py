@@ -21,7 +21,9 @@ from hvd_train.optim import (
 
 
 def rates(config: OptimConfig, *epochs: float, total: float = 10.0) -> list[float]:
-    return [learning_rate(config, epoch=epoch, total_epochs=total) for epoch in epochs]
+    return [
+        learning_rate(config, epoch=epoch, step_epochs=0.0, total_epochs=total) for epoch in epochs
+    ]
 
 
 @pytest.mark.parametrize(("batch", "peak"), [(128, 0.1), (256, 0.2), (32, 0.025), (100, 0.078125)])
@@ -174,3 +176,9 @@ def test_adam_takes_the_bias_corrected_step() -> None:
         expected -= 0.1 * step
     found = apply_twice(OptimConfig(optimizer="adam"), 0.1, [2.0, 3.0])
     assert found == pytest.approx(expected, rel=1e-5)
+
+
+def test_the_first_step_of_a_warm_up_moves_the_weights() -> None:
+    config = OptimConfig(base_lr=0.1, global_batch=128, warmup_epochs=1.0)
+    first = learning_rate(config, epoch=0.0, step_epochs=0.1, total_epochs=10.0)
+    assert first == pytest.approx(0.01)

@@ -79,8 +79,7 @@ def test_the_batches_cut_the_stream_of_epochs_without_gap_or_overlap(
     num_examples: int, size: int, steps: int, seed: int
 ) -> None:
     batches = [
-        global_batch(step, size=size, num_examples=num_examples, seed=seed)
-        for step in range(steps)
+        global_batch(step, size=size, num_examples=num_examples, seed=seed) for step in range(steps)
     ]
     endless = (
         (example, epoch)
@@ -98,8 +97,7 @@ def test_an_epoch_of_batches_holds_every_example_exactly_once(
 ) -> None:
     steps = total_steps(num_examples, epochs=1, global_batch_size=size)
     batches = [
-        global_batch(step, size=size, num_examples=num_examples, seed=seed)
-        for step in range(steps)
+        global_batch(step, size=size, num_examples=num_examples, seed=seed) for step in range(steps)
     ]
     seen = np.concatenate([ids for ids, _ in batches])
     assert sorted(seen[:num_examples]) == list(range(num_examples))

@@ -76,7 +76,7 @@ def test_a_split_of_exactly_the_budget_is_held_in_memory(made: tuple[Path, Manif
 def test_an_unknown_split_is_named_with_those_there_are(made: tuple[Path, Manifest]) -> None:
     with pytest.raises(DataError) as caught:
         open_source(*made, "validation", budget=IN_MEMORY)
-    expected = f"error: INPUT: {made[0]}: no split 'validation'; the splits are train, test"
+    expected = f"error: CONFIG: {made[0]}: no split 'validation'; the splits are train, test"
     assert str(caught.value) == expected
 
 
@@ -110,7 +110,9 @@ def test_a_missing_shard_is_integrity_on_every_rank_of_the_host(raw: tuple[Path,
 
 
 @pytest.mark.parametrize("change", [-1, 1])
-def test_a_shard_of_another_size_is_integrity_on_every_rank_of_the_host(raw: tuple[Path, Manifest], change: int) -> None:
+def test_a_shard_of_another_size_is_integrity_on_every_rank_of_the_host(
+    raw: tuple[Path, Manifest], change: int
+) -> None:
     path = shard_of(raw[0])
     data = path.read_bytes()
     path.write_bytes((data + b"\0")[: len(data) + change])
@@ -142,8 +144,8 @@ def test_a_flipped_byte_is_found_at_its_record_when_it_is_read(
     [
         (np.arange(23), "doesn't fit the manifest's examples and bytes"),
         (np.arange(24), "doesn't fit the manifest's examples and bytes"),
-        (np.arange(24.0), "not the offsets of a split (not a row of int64)"),
-        (np.array(7), "not the offsets of a split (not a row of int64)"),
+        (np.arange(24.0), "not the offsets of a split"),
+        (np.array(7), "not the offsets of a split"),
     ],
 )
 def test_offsets_that_do_not_fit_are_integrity(
@@ -161,7 +163,7 @@ def test_offsets_that_are_no_array_are_integrity(raw: tuple[Path, Manifest], dat
     path = raw[0] / "offsets-train.npy"
     path.write_bytes(data)
     message = fault(lambda: open_source(*raw, "train", budget=MAPPED))
-    assert message.startswith(f"error: INTEGRITY: {path}: not the offsets of a split (")
+    assert message.startswith(f"error: INTEGRITY: {path}: not the offsets of a split; ")
 
 
 def test_offsets_that_exchange_two_records_are_integrity(raw: tuple[Path, Manifest]) -> None:

@@ -106,6 +106,6 @@ def test_alone_all_cores_of_the_mask_are_used() -> None:
 
 def test_the_line_of_the_start_tells_ranks_launcher_and_settings() -> None:
     launch = LaunchEnv(launcher="Open MPI", rank=0, size=8, local_rank=0, local_size=4)
-    assert start.describe(launch, {"OMP_NUM_THREADS": "2", "TF_ENABLE_ONEDNN_OPTS": "1"}) == (
+    assert start.describe(launch, {"OMP_NUM_THREADS": "2", "TF_ENABLE_ONEDNN_OPTS": "1"}) == [
         "ranks: 8, 4 on this host, launcher Open MPI; OMP_NUM_THREADS=2 TF_ENABLE_ONEDNN_OPTS=1"
-    )
+    ]

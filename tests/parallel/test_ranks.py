@@ -1,0 +1,307 @@
+"""Any number of ranks computes the same run; 1, 2, 3 and 4 real ranks, started once each."""
+
+import itertools
+import json
+from collections.abc import Callable, Iterator
+
+import numpy as np
+import pytest
+from small_runs import TEST, TRAIN, Ran, metrics
+
+from hvd_train.data.sharding import epoch_order
+
+SIZES = (1, 2, 3, 4)
+MANY = SIZES[1:]
+RUNS = ("linear", "ctc", "by_heart")
+BATCH = 10
+RATE = 0.03
+"""--base-lr of the run by heart."""
+
+Start = Callable[[int], Ran]
+
+
+@pytest.fixture(params=SIZES, ids="{} ranks".format)
+def ranks(request: pytest.FixtureRequest, ran: Start) -> Ran:
+    return ran(request.param)
+
+
+@pytest.fixture(params=MANY, ids="{} ranks".format)
+def many(request: pytest.FixtureRequest, ran: Start) -> Ran:
+    return ran(request.param)
+
+
+@pytest.fixture
+def one(ran: Start) -> Ran:
+    return ran(1)
+
+
+# Who is there
+
+
+def test_each_rank_knows_its_place(ranks: Ran) -> None:
+    places = [report["world"] for report in ranks.reports]
+    for rank, place in enumerate(places):
+        assert (place["rank"], place["size"]) == (rank, ranks.size)
+        assert (place["local_rank"], place["local_size"]) == (rank, ranks.size)
+
+
+# Collectives
+
+
+def test_json_of_every_rank_reaches_every_rank_in_order(ranks: Ran) -> None:
+    expected = [
+        {"rank": rank, "text": "ü" * rank, "none": None, "list": [0.1] * rank}
+        for rank in range(ranks.size)
+    ]
+    for report in ranks.reports:
+        assert report["collectives"]["gathered"] == expected
+        assert report["collectives"]["broadcast"] == expected[0]
+
+
+def test_sums_are_over_all_ranks(ranks: Ran) -> None:
+    size = ranks.size
+    numbers = range(size)
+    for report in ranks.reports:
+        assert report["collectives"]["summed"] == [
+            [[float(sum(numbers) + size)] * 3] * 2, float(sum(numbers)), [],
+        ]  # fmt: skip
+        assert report["collectives"]["sum_over_ranks"] == [
+            size, sum(numbers), size * 1e15 + sum(numbers),
+        ]  # fmt: skip
+
+
+def test_a_broadcast_gives_keras_and_tensorflow_variables_the_chiefs_value(ranks: Ran) -> None:
+    for report in ranks.reports:
+        assert report["collectives"]["variables"] == [[0.0, 0.0], 5.0]
+
+
+# Start: every rank from other weights, all of them from the chief's after the broadcast
+
+
+@pytest.mark.parametrize("run", RUNS)
+def test_before_the_broadcast_the_drawn_weights_of_all_ranks_differ(many: Ran, run: str) -> None:
+    before = many.of(run, "before")
+    drawn = [name for name in before[0] if name.startswith("weights/") and "kernel" in name]
+    assert drawn
+    for name in drawn:
+        assert len({variables[name] for variables in before}) == many.size
+
+
+@pytest.mark.parametrize("run", RUNS)
+def test_after_the_broadcast_every_variable_is_the_chiefs(many: Ran, run: str) -> None:
+    before, after = many.of(run, "before"), many.of(run, "after")
+    groups = {name.partition("/")[0] for name in before[0]}
+    assert groups == {"weights", "optimizer", "ema"}
+    for variables in after:
+        assert variables == before[0]
+
+
+@pytest.mark.parametrize("run", RUNS)
+def test_the_chief_starts_alike_on_any_number_of_ranks(many: Ran, one: Ran, run: str) -> None:
+    assert many.of(run, "after")[0] == one.of(run, "after")[0]
+
+
+@pytest.mark.parametrize("run", RUNS)
+def test_at_the_end_all_ranks_hold_the_same_weights_statistics_and_averages(
+    many: Ran, run: str
+) -> None:
+    end = many.of(run, "end")
+    assert end[0] != many.of(run, "after")[0]
+    for variables in end:
+        assert variables == end[0]
+
+
+# Which examples: the same global batches, whoever works on them
+
+
+def global_batches(ran: Ran, run: str) -> list[list[int]]:
+    return [list(itertools.chain(*parts)) for parts in zip(*ran.of(run, "ids"), strict=True)]
+
+
+@pytest.mark.parametrize("run", RUNS)
+def test_the_global_batches_are_those_of_one_process_in_the_same_order(
+    many: Ran, one: Ran, run: str
+) -> None:
+    assert global_batches(many, run) == global_batches(one, run)
+
+
+def test_the_batches_follow_the_order_of_the_epochs_over_their_ends(ranks: Ran) -> None:
+    stream = list(itertools.chain(*global_batches(ranks, "linear")))
+    orders = [epoch_order(TRAIN, seed=0, epoch=epoch, shuffle=True) for epoch in range(4)]
+    assert len(stream) == 35 * BATCH
+    assert stream == np.concatenate(orders)[: len(stream)].tolist()
+
+
+def test_an_epoch_of_all_ranks_together_is_every_example_exactly_once(ranks: Ran) -> None:
+    stream = list(itertools.chain(*global_batches(ranks, "linear")))
+    for epoch in range(3):
+        assert sorted(stream[epoch * TRAIN : (epoch + 1) * TRAIN]) == list(range(TRAIN))
+
+
+def test_no_rank_runs_the_whole_batch_and_the_parts_are_even(many: Ran) -> None:
+    share, more = divmod(BATCH, many.size)
+    for rank, batches in enumerate(many.of("linear", "ids")):
+        assert {len(ids) for ids in batches} == {share + (rank < more)}
+
+
+@pytest.mark.parametrize("run", RUNS)
+def test_all_ranks_take_the_same_number_of_steps(ranks: Ran, run: str) -> None:
+    steps = {"linear": 35, "ctc": 20, "by_heart": 100}[run]
+    assert [len(losses) for losses in ranks.of(run, "losses")] == [steps] * ranks.size
+
+
+# Gradients: the allreduced sum is the one-process gradient of the concatenated batch
+
+# The CTC kernel rounds its probabilities to float32, whatever type it is given.
+GRADIENT_TOLERANCE = {"linear": 1e-12, "ctc": 1e-7}
+
+
+def pairs(ran: Ran, prefix: str) -> Iterator[tuple[str, np.ndarray, np.ndarray]]:
+    """(name, by the ranks, by one process alone) for each rank's arrays of a prefix."""
+    for arrays in ran.arrays:
+        for key, array in arrays.items():
+            if key.startswith(prefix) and key.endswith("|ranks"):
+                yield key, array, arrays[key.removesuffix("ranks") + "alone"]
+
+
+@pytest.mark.parametrize("split", ["even", "lopsided"])
+@pytest.mark.parametrize("model", ["linear", "ctc"])
+def test_the_allreduced_gradient_is_that_of_one_process_on_the_whole_batch(
+    ranks: Ran, model: str, split: str
+) -> None:
+    compared = list(pairs(ranks, f"{model}|{split}|"))
+    assert len(compared) == ranks.size * {"linear": 2, "ctc": 14}[model]
+    for name, together, alone in compared:
+        assert np.abs(alone).max() > 1e-3, name
+        np.testing.assert_allclose(
+            together, alone, rtol=0, atol=GRADIENT_TOLERANCE[model], err_msg=name
+        )
+
+
+# Batch norm: one set of statistics, those of the global batch
+
+NORM_TOLERANCE = {"float64": 1e-9, "float32": 2e-3}
+
+
+@pytest.mark.parametrize("dtype", NORM_TOLERANCE)
+def test_batch_norm_over_uneven_parts_is_keras_batch_norm_on_the_whole(
+    ranks: Ran, dtype: str
+) -> None:
+    compared = list(pairs(ranks, f"norm|{dtype}|"))
+    names = {name.split("|")[2] for name, _, _ in compared}
+    assert names == {
+        "outputs", "to_inputs", "moving_mean", "moving_variance", "later", "to_gamma", "to_beta",
+    }  # fmt: skip
+    for name, together, alone in compared:
+        assert together.dtype == np.dtype(dtype)
+        np.testing.assert_allclose(
+            together, alone, rtol=0, atol=NORM_TOLERANCE[dtype], err_msg=name
+        )
+
+
+# Losses of a run at one global batch
+
+
+def losses(ran: Ran, run: str) -> np.ndarray:
+    return np.array(ran.of(run, "losses")[0])[:20]
+
+
+@pytest.mark.parametrize("run", RUNS)
+def test_every_rank_sees_the_same_loss(many: Ran, run: str) -> None:
+    first, *others = many.of(run, "losses")
+    assert all(other == first for other in others)
+
+
+def test_the_losses_of_20_steps_agree_to_1e_9_in_float64(many: Ran, one: Ran) -> None:
+    difference = np.abs(losses(many, "linear") - losses(one, "linear"))
+    assert difference.max() < 1e-9
+
+
+def test_the_losses_of_20_steps_of_ctc_agree_to_1e_4_of_the_loss_in_float32(
+    many: Ran, one: Ran
+) -> None:
+    difference = np.abs(losses(many, "ctc") / losses(one, "ctc") - 1)
+    assert difference.max() < 1e-4
+
+
+@pytest.mark.parametrize("run", RUNS)
+def test_the_losses_change_from_step_to_step(one: Ran, run: str) -> None:
+    """Or equal losses would prove nothing."""
+    assert np.abs(np.diff(losses(one, run))).min() > 1e-3
+
+
+# Evaluation: every example exactly once
+
+
+@pytest.mark.parametrize(
+    ("run", "examples"), [("linear", TEST), ("ctc", TEST), ("by_heart", TRAIN)]
+)
+def test_evaluation_counts_every_example_exactly_once(ranks: Ran, run: str, examples: int) -> None:
+    evaluated = ranks.of(run, "evaluated")
+    assert sorted(itertools.chain(*evaluated)) == list(range(examples))
+    for evaluation in ranks.of(run, "evaluation"):
+        assert evaluation["examples"] == examples
+
+
+def test_evaluation_is_shared_out_evenly(many: Ran) -> None:
+    shares = [len(ids) for ids in many.of("linear", "evaluated")]
+    assert max(shares) - min(shares) == 1
+
+
+def test_the_number_of_right_examples_is_that_of_one_process(many: Ran, one: Ran) -> None:
+    (expected,) = one.of("by_heart", "evaluation")
+    assert 0 < expected["correct"] < TRAIN
+    for evaluation in many.of("by_heart", "evaluation"):
+        assert evaluation["correct"] == expected["correct"]
+        assert evaluation["loss"] == pytest.approx(expected["loss"], abs=1e-9)
+
+
+# Files: the chief's alone
+
+
+def test_the_run_folder_is_written_by_one_rank(ranks: Ran) -> None:
+    run = ranks.folder / "linear" / "captcha"
+    files = sorted(str(path.relative_to(run)) for path in run.rglob("*") if path.is_file())
+    events = [name for name in files if "tfevents" in name]
+    assert len(events) == 1
+    checkpoint = ["ema.npz", "optimizer.npz", "state.json", "weights.npz"]
+    assert sorted({*files} - {*events}) == sorted([
+        *(f"checkpoints/step-00000035/{name}" for name in checkpoint),
+        "config.yaml", "eval.json", "metrics.jsonl",
+    ])  # fmt: skip
+
+
+def test_the_metrics_hold_each_tenth_step_once_with_the_loss_over_all_ranks(ranks: Ran) -> None:
+    lines = metrics(ranks.folder / "linear" / "captcha")
+    shown = {line["step"]: line["loss"] for line in lines if line["split"] == "train"}
+    assert [line["step"] for line in lines if line["split"] == "train"] == [0, 10, 20, 30]
+    recorded = ranks.of("linear", "losses")[0]
+    assert shown == {step: recorded[step] for step in shown}
+
+
+def test_the_accuracy_of_a_step_counts_over_all_ranks(many: Ran, one: Ran) -> None:
+    def accuracies(ran: Ran) -> list[float]:
+        lines = metrics(ran.folder / "by_heart" / "captcha")
+        return [line["accuracy"] for line in lines if "epoch" in line]
+
+    assert any(accuracies(one))
+    assert accuracies(many) == accuracies(one)
+
+
+def test_the_logged_rate_is_base_rate_times_batch_over_128_after_the_warm_up(ranks: Ran) -> None:
+    lines = metrics(ranks.folder / "by_heart" / "captcha")
+    rates = {line["step"]: line["learning_rate"] for line in lines if "epoch" in line}
+    peak = RATE * BATCH / 128
+    warm_up_steps = TRAIN / BATCH
+    assert rates == pytest.approx(
+        {step: peak * min(step / warm_up_steps, 1.0) for step in range(0, 100, 10)}
+    )
+
+
+def test_eval_json_tells_the_last_evaluation(ranks: Ran) -> None:
+    result = json.loads((ranks.folder / "by_heart" / "captcha" / "eval.json").read_text())
+    evaluation = ranks.of("by_heart", "evaluation")[0]
+    assert (result["step"], result["split"], result["ranks"]) == (100, "train", ranks.size)
+    assert result["examples"] == TRAIN
+    assert (result["correct"], result["loss"]) == (evaluation["correct"], evaluation["loss"])
+    assert result["accuracy"] == evaluation["correct"] / TRAIN
