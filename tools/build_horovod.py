@@ -344,7 +344,17 @@ def patch_sources(source: Path, target: Target) -> None:
     top = source / "CMakeLists.txt"
     top.write_text(with_settings(top.read_text(), sys.executable, own_mpi=target.mpi.own))
     init = source / "horovod/__init__.py"
-    init.write_text(replace_once(init.read_text(), f"'{HOROVOD}'", f"'{target.version}'"))
+    init.write_text(with_version(init.read_text(), target))
+
+
+def with_version(init: str, target: Target) -> str:
+    """Gives horovod/__init__.py the local version.
+
+    Alone, without mpirun, a process can't tell where pip's Open MPI lies, so Horovod tells it.
+    """
+    init = replace_once(init, f"'{HOROVOD}'", f"'{target.version}'")
+    tell = "import os, sys\nos.environ.setdefault('OPAL_PREFIX', sys.prefix)\n"
+    return init + tell if target.mpi.own else init
 
 
 def without_xla(cmake: str) -> str:
@@ -420,9 +430,15 @@ def build(target: Target, wheel: Path, jobs: int, log: Log) -> None:
         flags = ["-v", "--no-build-isolation", "--no-deps", "--no-cache-dir"]
         log.pip("wheel", *flags, "-w", folder / "wheel", source, env=env, fix="the log has it all")
         (built,) = (folder / "wheel").glob("*.whl")
-        partial = wheel.with_name(f".{wheel.name}.{os.getpid()}")
-        shutil.copyfile(built, partial)
-        partial.replace(wheel)
+        keep(built, wheel)
+
+
+def keep(built: Path, wheel: Path) -> None:
+    """Copies a wheel to its place in the cache; nobody sees a part of it there."""
+    wheel.parent.mkdir(parents=True, exist_ok=True)
+    partial = wheel.with_name(f".{wheel.name}.{os.getpid()}")
+    shutil.copyfile(built, partial)
+    partial.replace(wheel)
 
 
 def unpack_sdist(folder: Path, log: Log) -> Path:
@@ -585,7 +601,10 @@ def bundle_requirements(target: Target) -> str:
 
 
 def install_bundle(folder: Path, log: Log) -> str:
-    """Installs a bundle after checking each file, and returns the version of its Horovod."""
+    """Installs a bundle after checking each file, and returns the version of its Horovod.
+
+    Its Horovod goes into the cache as well, so that later runs without `--offline` find it.
+    """
     for line in (folder / SUMS).read_text().splitlines():
         expected, name = line.split("  ", 1)
         path = folder / name
@@ -599,6 +618,7 @@ def install_bundle(folder: Path, log: Log) -> str:
     say(f"installing horovod {version} and what belongs to it from {folder}")
     flags = ["-q", "--no-index", "-f", folder, "-r", folder / "requirements.txt"]
     log.pip("install", *flags, fix="write the bundle again")
+    keep(wheel, cached(Target(find_tensorflow(), find_mpi(), gpu=version.endswith(".nccl"))))
     return version
 
 

@@ -118,6 +118,15 @@ def test_help_shows_defaults(run_cli) -> None:
     assert f"compilers at once (default: {jobs})" in done.stdout
 
 
+def test_horovod_tells_its_build_and_where_an_mpi_of_pip_lies() -> None:
+    init = "from horovod.runner import run\n\n__version__ = '0.28.1'\n"
+    text = build_horovod.with_version(init, Target("2.16.2", SYSTEM, gpu=False))
+    assert text == init.replace("0.28.1", "0.28.1+tf2.16.mpich4")
+    text = build_horovod.with_version(init, Target("2.21.0", OWN, gpu=False))
+    tell = "import os, sys\nos.environ.setdefault('OPAL_PREFIX', sys.prefix)\n"
+    assert text == init.replace("0.28.1", "0.28.1+tf2.21.openmpi4") + tell
+
+
 def test_only_the_line_of_the_xla_source_is_taken_out() -> None:
     cmake = 'before\nlist(APPEND TF_SOURCES "horovod/tensorflow/xla_mpi_ops.cc")\nafter\n'
     assert build_horovod.without_xla(cmake) == "before\nafter\n"
