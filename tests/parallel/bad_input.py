@@ -1,0 +1,433 @@
+"""Faults that training must tell in one line: what to run, and what is said and left.
+
+python bad_input.py SETS OUT runs every case on this rank, under mpirun or alone, each in the folder
+OUT/NAME, and writes OUT/NAME/rank-N.json, rank-N.out and rank-N.err. test_bad_input.py compares.
+"""
+
+import contextlib
+import hashlib
+import json
+import os
+import shutil
+import socket
+import sys
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT))
+
+WHOLE = "whole"
+"""The case that trains without a fault; others go on with copies of its run."""
+WHOLE_FLAGS = (
+    "--model", "linear", "--steps", "6", "--checkpoint-every", "2", "--log-every", "1",
+    "--global-batch", "10",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Place:
+    """Where a case runs.
+
+    Attributes:
+        cwd: the folder of the case.
+        sets: the data sets of conftest.py.
+        out: the folder of all cases.
+        size: the number of ranks.
+    """
+
+    cwd: Path
+    sets: Path
+    out: Path
+    size: int
+
+    @property
+    def data(self) -> Path:
+        """The data set of the case: its own copy, if it made one."""
+        own = self.cwd / "data"
+        return own if own.exists() else self.sets / "captcha"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Case:
+    """A command line that must fail, and what it must say.
+
+    Attributes:
+        flags: besides --data.
+        line: the whole error line; a callable where it tells paths or ranks.
+        code: exit code.
+        prepare: makes files in the folder before; runs once.
+        other: flags of rank 1 alone.
+        data: whether to name the data set.
+        faults: the lines before the error line.
+        sizes: numbers of ranks that it makes sense with.
+    """
+
+    line: Callable[[Place], str]
+    code: int
+    flags: Sequence[str] = ()
+    prepare: Callable[[Place], object] = lambda place: None
+    other: Callable[[Place], Sequence[str]] = lambda place: ()
+    data: bool = True
+    faults: Callable[[Place], Sequence[str]] = lambda place: ()
+    sizes: Sequence[int] = (1, 2)
+
+
+def shard(data: Path) -> Path:
+    """The second shard of the training split."""
+    return sorted(data.glob("captcha-train.tfrecord-*"))[1]
+
+
+def copy_data(place: Place) -> Path:
+    return shutil.copytree(place.sets / "captcha", place.cwd / "data")
+
+
+def flip_byte(place: Place) -> None:
+    path = shard(copy_data(place))
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+
+
+def copy_run(place: Place, *damaged: int) -> Path:
+    """Copies the run of the whole case and breaks its checkpoints of these steps."""
+    run = shutil.copytree(place.out / WHOLE / "runs" / "captcha", place.cwd / "runs" / "captcha")
+    for step in damaged:
+        (run / "checkpoints" / f"step-{step:08d}" / "weights.npz").write_bytes(b"broken")
+    return run
+
+
+def is_finite(array: np.ndarray) -> bool:
+    return bool(np.isfinite(array).all())
+
+
+def sha256(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def manifest_hash(place: Place) -> str:
+    """The beginning of the SHA-256 in the manifest of the shard that was damaged."""
+    splits = json.loads((place.data / "manifest.json").read_text())["splits"]
+    (found,) = [
+        s["sha256"] for s in splits["train"]["shards"] if s["file"] == shard(place.data).name
+    ]
+    return str(found)[:12]
+
+
+MAKE = (
+    "make one: data_tools make-captcha captcha-images; "
+    "data_tools captcha-to-tfrecord captcha-images captcha-images/labels.csv datasets/captcha"
+)
+GO_ON = "leave the flag out to go on, or start a new run with --name"
+SAME_DATA = "go on with the data set that the run was started with, or start one with --name"
+UPPER, DIGITS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ", "0123456789"
+
+
+def says(line: str) -> Callable[[Place], str]:
+    return lambda place: line
+
+
+def damaged_line(place: Place, step: int) -> str:
+    return (
+        f"skipped runs/captcha/checkpoints/step-{step:08d}: the checkpoint is damaged "
+        "(weights.npz has another SHA-256 than state.json says)"
+    )
+
+
+def host() -> str:
+    return socket.gethostname()
+
+
+CASES = {
+    # The data set
+    "missing_data": Case(
+        flags=["--data", "nowhere"], data=False, code=2,
+        line=says(f"error: CONFIG: nowhere: no data set there; {MAKE}"),
+    ),
+    "missing_default_data": Case(
+        data=False, code=2,
+        line=says(f"error: CONFIG: datasets/captcha: no data set there; {MAKE}"),
+    ),
+    "unfinished_data": Case(
+        data=False, code=2,
+        prepare=lambda place: (place.cwd / "datasets" / "captcha.incomplete").mkdir(parents=True),
+        line=says(
+            "error: CONFIG: datasets/captcha: no data set there (datasets/captcha.incomplete is "
+            f"what a conversion that didn't finish left); {MAKE}"
+        ),
+    ),
+    "no_manifest": Case(
+        flags=["--data", "empty"], data=False, code=3,
+        prepare=lambda place: (place.cwd / "empty").mkdir(),
+        line=says(
+            "error: INPUT: empty: no manifest.json, so this is not a finished data set; "
+            "convert it again with data_tools"
+        ),
+    ),
+    "damaged_shard": Case(
+        code=4, prepare=flip_byte,
+        line=lambda place: (
+            f"error: INTEGRITY: {shard(place.data)}: SHA-256 {sha256(shard(place.data))[:12]}..., "
+            f"the manifest says {manifest_hash(place)}...; run data_tools verify to find the "
+            "record, then convert the data set again"
+        ),
+    ),
+    "deleted_shard": Case(
+        code=4, prepare=lambda place: shard(copy_data(place)).unlink(),
+        line=lambda place: (
+            f"error: INTEGRITY: {place.data / 'captcha-train.tfrecord-00001-of-00004'}: "
+            "the shard is missing; convert the data set again"
+        ),
+    ),
+    "no_such_split": Case(
+        flags=["--test-split", "validation"], code=2,
+        line=lambda place: (
+            f"error: CONFIG: {place.data}: no split 'validation'; the splits are train, test"
+        ),
+    ),
+    "empty_test_split": Case(
+        flags=["--data", "../sets/no_test", "--global-batch", "10"], data=False, code=2,
+        prepare=lambda place: None,
+        line=says(
+            "error: CONFIG: ../sets/no_test: the split test has no examples to evaluate on; "
+            "convert more images, give it a larger share, or name another with --test-split"
+        ),
+    ),
+    # Flags
+    "unknown_flag": Case(
+        flags=["--nosuch"], code=2,
+        line=says(
+            "error: CONFIG: command line: Unrecognized options: --nosuch; see captcha.py --help"
+        ),
+    ),
+    "both_batches": Case(
+        flags=["--batch-size", "5", "--global-batch", "10"], code=2,
+        line=says(
+            "error: CONFIG: --global-batch: --batch-size is given too; "
+            "give the batch of a rank or the batch of all ranks"
+        ),
+    ),
+    "batch_beyond_split": Case(
+        flags=["--global-batch", "102"], code=2,
+        line=lambda place: (
+            f"error: CONFIG: --batch-size: a step takes 102 examples over {place.size} ranks, "
+            "the split train has 101; lower --batch-size or --global-batch"
+        ),
+    ),
+    "batch_a_rank_beyond_split": Case(
+        flags=["--batch-size", "51"], code=2, sizes=[2],
+        line=says(
+            "error: CONFIG: --batch-size: a step takes 102 examples over 2 ranks, "
+            "the split train has 101; lower --batch-size or --global-batch"
+        ),
+    ),
+    "batch_below_ranks": Case(
+        flags=["--global-batch", "1"], code=2, sizes=[2],
+        line=says(
+            "error: CONFIG: --global-batch: 1 examples a step for 2 ranks; "
+            "give each rank at least one: raise --global-batch or start fewer ranks"
+        ),
+    ),
+    "missing_config": Case(
+        flags=["--config", "nowhere.yaml"], code=3,
+        line=says(
+            "error: INPUT: nowhere.yaml: No such file or directory; "
+            "check that the path exists and its permissions"
+        ),
+    ),
+    # The run folder
+    "existing_run": Case(
+        code=2, prepare=copy_run,
+        line=says(
+            "error: CONFIG: runs/captcha: the run folder exists already; "
+            "choose another --name, or go on with --resume"
+        ),
+    ),
+    "unwritable_runs": Case(
+        flags=["--global-batch", "10"], code=3,
+        prepare=lambda place: (place.cwd / "runs").write_text("a file\n"),
+        line=says(
+            "error: INPUT: runs/captcha: Not a directory; "
+            "check that the path exists and its permissions"
+        ),
+    ),
+    "writable_by_others": Case(
+        flags=["--resume"], code=2,
+        prepare=lambda place: (copy_run(place) / "checkpoints").chmod(0o757),
+        line=says(
+            "error: CONFIG: runs/captcha/checkpoints: other users can write to the folder; "
+            "check what is in it, then: chmod o-w runs/captcha/checkpoints"
+        ),
+    ),
+    # Going on
+    "resume_other_seed": Case(
+        flags=["--resume", "--seed", "7"], code=2, prepare=copy_run,
+        line=says(
+            f"error: CONFIG: --seed: the run was started with 0, now 7; {GO_ON}"
+        ),
+    ),
+    "resume_other_batch": Case(
+        flags=["--resume", "--batch-size", "7"], code=2, prepare=copy_run,
+        line=lambda place: (
+            "error: CONFIG: --batch-size: the run was started with a global batch of 10, "
+            f"now {7 * place.size}; {GO_ON}"
+        ),
+    ),
+    "resume_other_charset": Case(
+        flags=["--resume", "--data", "../sets/alnum"], data=False, code=2, prepare=copy_run,
+        line=says(
+            f"error: CONFIG: runs/captcha: the checkpoint's charset is '{UPPER}', the data set's "
+            f"is '{DIGITS}{UPPER}{UPPER.lower()}'; {SAME_DATA}"
+        ),
+    ),
+    "resume_other_data": Case(
+        flags=["--resume", "--data", "../sets/fewer"], data=False, code=2, prepare=copy_run,
+        line=says(
+            "error: CONFIG: runs/captcha: the run was started on another data set than "
+            f"../sets/fewer; {SAME_DATA}"
+        ),
+    ),
+    "resume_all_damaged": Case(
+        flags=["--resume"], code=4, prepare=lambda place: copy_run(place, 2, 4, 6),
+        faults=lambda place: [damaged_line(place, step) for step in (6, 4, 2)],
+        line=says(
+            "error: INTEGRITY: runs/captcha/checkpoints: no checkpoint is whole; "
+            "start a new run with --name, or bring back a copy"
+        ),
+    ),
+    # Only one rank is wrong
+    "other_seed_on_rank_1": Case(
+        code=2, sizes=[2], flags=["--global-batch", "10"], other=lambda place: ["--seed", "1"],
+        line=lambda place: (
+            f"error: CONFIG: settings: rank 1 on {host()} has seed = 1, rank 0 has 0; "
+            "give every rank the same flags and --config file"
+        ),
+    ),
+    "other_model_on_rank_1": Case(
+        code=2, sizes=[2], flags=["--global-batch", "10", "--model", "linear"],
+        other=lambda place: ["--model", "ctc"],
+        line=lambda place: (
+            f"error: CONFIG: settings: rank 1 on {host()} has model = ctc, rank 0 has linear; "
+            "give every rank the same flags and --config file"
+        ),
+    ),
+    "other_data_on_rank_1": Case(
+        code=4, sizes=[2], other=lambda place: ["--data", str(place.sets / "fewer")],
+        line=lambda place: (
+            f"error: INTEGRITY: data set: rank 1 on {host()} has manifest = "
+            f"{sha256(place.sets / 'fewer' / 'manifest.json')}, rank 0 has "
+            f"{sha256(place.sets / 'captcha' / 'manifest.json')}; "
+            "give every host a copy of the same data set"
+        ),
+    ),
+    "missing_data_on_rank_1": Case(
+        code=2, sizes=[2], other=lambda place: ["--data", "nowhere"],
+        line=says(f"error: CONFIG: nowhere: no data set there; {MAKE}"),
+    ),
+    "unknown_flag_on_rank_1": Case(
+        code=2, sizes=[2], other=lambda place: ["--nosuch"],
+        line=says(
+            "error: CONFIG: command line: Unrecognized options: --nosuch; see captcha.py --help"
+        ),
+    ),
+}  # fmt: skip
+
+NUMERIC_FIX = "lower --base-lr; the last checkpoint is kept"
+DIVERGING = {
+    "rate_of_1e6": Case(
+        code=8,
+        flags=[
+            "--base-lr", "1e6", "--global-batch", "10", "--checkpoint-every", "2",
+            "--log-every", "1",
+        ],
+        line=says(f"error: NUMERIC: step 2: the loss is inf; {NUMERIC_FIX}"),
+    ),
+}  # fmt: skip
+"""Runs that learn until a number is no longer one."""
+
+GOOD = {
+    WHOLE: (WHOLE_FLAGS, lambda place: None),
+    "resume_newest_damaged": (("--resume", "--steps", "6"), lambda place: copy_run(place, 6)),
+    "resume_finished": (("--resume",), copy_run),
+    "resume_nothing": ((*WHOLE_FLAGS, "--resume"), lambda place: None),
+}
+"""Runs that end well, though not all of them started so."""
+
+
+def main(sets: Path, out: Path) -> None:
+    """Runs every case in turn on this rank."""
+    from data_tools import launch_env
+    from hvd_train import threads
+
+    launch = launch_env.read()
+    threads.configure(launch)
+    from hvd_train import dist
+
+    world = dist.init(launch)
+    good = [(name, flags, prepare, True, None) for name, (flags, prepare) in GOOD.items()]
+    bad = [
+        (name, case.flags, case.prepare, case.data, case.other)
+        for name, case in (CASES | DIVERGING).items()
+        if world.size in case.sizes
+    ]
+    for name, flags, prepare, names_data, other in [*good, *bad]:
+        place = Place(cwd=out / name, sets=sets, out=out, size=world.size)
+        if world.is_chief:
+            place.cwd.mkdir()
+            prepare(place)
+            (out / f"{name}.json").write_text(json.dumps(files_below(place.cwd)))
+        dist.broadcast_json(None)  # the others wait for the files
+        argv = [*(["--data", str(place.data)] if names_data else []), *flags]
+        if world.rank == 1 and other is not None:
+            argv += other(place)
+        run_case(place.cwd, argv, out / f"{name}-{world.rank}")
+        dist.broadcast_json(None)
+
+
+def run_case(cwd: Path, argv: Sequence[str], report: Path) -> None:
+    """Runs captcha.py with a command line and writes its exit code and output to REPORT.*"""
+    from hvd_train import captcha
+
+    os.chdir(cwd)
+    with redirected(1, report.with_suffix(".out")), redirected(2, report.with_suffix(".err")):
+        try:
+            code: object = captcha.main(list(argv))
+        except SystemExit as stop:
+            code = stop.code
+        except BaseException:
+            traceback.print_exc()
+            code = "an exception"
+    report.with_suffix(".code").write_text(json.dumps(code))
+
+
+@contextlib.contextmanager
+def redirected(descriptor: int, path: Path) -> Iterator[None]:
+    """Sends what is written to a file descriptor into a file, for the block."""
+    stream = {1: sys.stdout, 2: sys.stderr}[descriptor]
+    stream.flush()
+    kept = os.dup(descriptor)
+    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+    os.dup2(file, descriptor)
+    try:
+        yield
+    finally:
+        stream.flush()
+        os.dup2(kept, descriptor)
+        os.close(kept)
+        os.close(file)
+
+
+def files_below(folder: Path) -> dict[str, str]:
+    """Every file and folder below a folder, and the hash of what a file holds."""
+    return {
+        str(path.relative_to(folder)): "" if path.is_dir() else sha256(path)
+        for path in sorted(folder.rglob("*"))
+    }
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), Path(sys.argv[2]))
