@@ -319,7 +319,8 @@ class Log:
 
 
 def telling_lines(output: str, limit: int = 15) -> list[str]:
-    """The last lines that look like errors, else the last lines."""
+    """The last lines that look like errors, else the last lines; less what pip says about them."""
+    output = output.partition("error: subprocess-exited-with-error")[0].strip() or output
     lines = [line.strip() for line in output.splitlines() if line.strip()]
     telling = re.compile(r"error[: ]|CMake Error|undefined reference|No space left|Killed", re.I)
     return ([line for line in lines if telling.search(line)] or lines)[-limit:]
@@ -341,8 +342,9 @@ def patch_sources(source: Path, target: Target) -> None:
     """Makes Horovod's sources compile for the target and say which build they are."""
     tensorflow = source / "horovod/tensorflow/CMakeLists.txt"
     tensorflow.write_text(without_xla(tensorflow.read_text()))
-    top = source / "CMakeLists.txt"
-    top.write_text(with_settings(top.read_text(), sys.executable, own_mpi=target.mpi.own))
+    if target.mpi.own:
+        top = source / "CMakeLists.txt"
+        top.write_text(without_paths(top.read_text()))
     init = source / "horovod/__init__.py"
     init.write_text(with_version(init.read_text(), target))
 
@@ -363,16 +365,14 @@ def without_xla(cmake: str) -> str:
     return cmake.replace(line, "")
 
 
-def with_settings(cmake: str, python: str, *, own_mpi: bool) -> str:
-    """Fixes the Python, and leaves no path of this environment in a wheel for several.
+def without_paths(cmake: str) -> str:
+    """Leaves no path of this environment in a library that serves others.
 
-    CMake would take the newest Python it finds, and it would write the folder of this
-    environment's libmpi into the library; LDFLAGS in `build_settings` names it relatively.
+    CMake would write the folder of libmpi into it; LDFLAGS in `build_settings` name that folder
+    relatively.
     """
     project = "project(horovod CXX)\n"
-    settings = [f'set(PYTHON_EXECUTABLE "{python}")\n']
-    settings += ["set(CMAKE_SKIP_RPATH ON)\n"] if own_mpi else []
-    return replace_once(cmake, project, project + "".join(settings))
+    return replace_once(cmake, project, project + "set(CMAKE_SKIP_RPATH ON)\n")
 
 
 def replace_once(text: str, old: str, new: str) -> str:
