@@ -294,7 +294,7 @@ def test_the_logged_rate_is_base_rate_times_batch_over_128_after_the_warm_up(ran
     peak = RATE * BATCH / 128
     warm_up_steps = TRAIN / BATCH
     assert rates == pytest.approx(
-        {step: peak * min(step / warm_up_steps, 1.0) for step in range(0, 100, 10)}
+        {step: peak * min((step + 1) / warm_up_steps, 1.0) for step in range(0, 100, 10)}
     )
 
 
