@@ -345,6 +345,8 @@ def patch_sources(source: Path, target: Target) -> None:
     if target.mpi.own:
         top = source / "CMakeLists.txt"
         top.write_text(without_paths(top.read_text()))
+    runner = source / "horovod/runner/mpi_run.py"
+    runner.write_text(knowing_hydra(runner.read_text()))
     init = source / "horovod/__init__.py"
     init.write_text(with_version(init.read_text(), target))
 
@@ -357,6 +359,12 @@ def with_version(init: str, target: Target) -> str:
     init = replace_once(init, f"'{HOROVOD}'", f"'{target.version}'")
     tell = "import os, sys\nos.environ.setdefault('OPAL_PREFIX', sys.prefix)\n"
     return init + tell if target.mpi.own else init
+
+
+def knowing_hydra(runner: str) -> str:
+    """Lets horovodrun tell an MPICH whose `mpirun --version` names only its launcher, Hydra."""
+    known = "'MPICH' in output"
+    return replace_once(runner, known, f"{known} or 'HYDRA' in output")
 
 
 def without_xla(cmake: str) -> str:

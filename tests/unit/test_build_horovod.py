@@ -127,6 +127,11 @@ def test_horovod_tells_its_build_and_where_an_mpi_of_pip_lies() -> None:
     assert text == init.replace("0.28.1", "0.28.1+tf2.21.openmpi4") + tell
 
 
+def test_horovodrun_learns_to_tell_mpich_by_its_launcher() -> None:
+    text = build_horovod.knowing_hydra("    elif 'MPICH' in output:\n")
+    assert text == "    elif 'MPICH' in output or 'HYDRA' in output:\n"
+
+
 def test_only_the_line_of_the_xla_source_is_taken_out() -> None:
     cmake = 'before\nlist(APPEND TF_SOURCES "horovod/tensorflow/xla_mpi_ops.cc")\nafter\n'
     assert build_horovod.without_xla(cmake) == "before\nafter\n"
