@@ -19,7 +19,7 @@ C = TypeVar("C", bound="TrainConfig")
 
 REFERENCE_BATCH = 128
 """The global batch that --base-lr is given for."""
-MAX_RATE = 1e30
+MAX_RATE = 1e37
 """Far above any rate of use; scaled by the batch it still fits into a float32."""
 
 

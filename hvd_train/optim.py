@@ -60,10 +60,11 @@ def _decays(config: OptimConfig) -> bool:
 
 def build_optimizer(config: OptimConfig) -> keras.optimizers.Optimizer:
     """Returns the Keras optimizer; its rate is set before each step."""
+    # Named, since Keras would number it, and checkpoints hold its variables by name.
     if config.optimizer == "adam":
-        return keras.optimizers.Adam(learning_rate=0.0)
+        return keras.optimizers.Adam(learning_rate=0.0, name="optimizer")
     momentum = config.momentum if config.optimizer == "momentum" else 0.0
-    return keras.optimizers.SGD(learning_rate=0.0, momentum=momentum)
+    return keras.optimizers.SGD(learning_rate=0.0, momentum=momentum, name="optimizer")
 
 
 def ema_decay(decay: float, step: int) -> float:
