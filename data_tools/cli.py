@@ -1,6 +1,7 @@
 """The command `data_tools`: one subcommand for each thing to do."""
 
 import importlib
+import signal
 import sys
 from collections.abc import Sequence
 
@@ -23,6 +24,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     if argv[:1] in (["-h"], ["--help"]):
         print(usage())
         return 0
+    # A scheduler's SIGTERM is answered as Ctrl-C is: what is unfinished gets removed.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     return run_main(lambda: _run(argv), debug="--debug" in argv)
 
 

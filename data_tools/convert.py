@@ -14,11 +14,12 @@ import tyro
 
 import data_tools
 from data_tools import images, schema
-from data_tools.errors import CONFIG, INPUT, LABEL, DataError, os_errors
+from data_tools.errors import CONFIG, INPUT, LABEL, DataError
 from data_tools.manifest import ImageSpec, LabelSpec, Manifest
 from data_tools.sources.captcha import Fault, ImageFolder, Row, read_labels
 from data_tools.workers import default_workers, run_tasks
 from data_tools.writer import (
+    INCOMPLETE,
     WrittenShard,
     atomic_folder,
     finish_split,
@@ -27,6 +28,7 @@ from data_tools.writer import (
 )
 
 SPLIT_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
+SET_NAME = re.compile(r"\w[\w.-]*")
 UNNAMED_SHOWN = 5
 
 
@@ -74,11 +76,13 @@ class CaptchaToTfrecord:
                 raise ValueError(f"{flag} is {value}; it must be at least 1")
         if self.length is not None and self.variable_length:
             raise ValueError("--length and --variable-length are both given; give one")
-        if not self.name or "/" in self.name or self.name.startswith("."):
-            raise ValueError(f"--name is {self.name!r}; it must be the start of a file name")
+        if not SET_NAME.fullmatch(self.name):
+            raise ValueError(f"--name is {self.name!r}; it may hold letters, digits, ., - and _")
         characters = self.characters()
         if characters is not None and not 0 < len(characters) <= schema.MAX_CHARSET:
             raise ValueError(f"--charset has {len(characters)} characters; 1 to 256 can be told")
+        if characters is not None and not characters.isprintable():
+            raise ValueError(f"--charset is {self.charset!r}; not all of it can be printed")
         if characters is not None and len(set(characters)) < len(characters):
             raise ValueError(f"--charset is {self.charset!r}; it names a character twice")
 
@@ -90,8 +94,7 @@ class CaptchaToTfrecord:
 def main(command: CaptchaToTfrecord) -> None:
     """Runs the command."""
     shares = parse_split(command.split)
-    if command.images.resolve().is_relative_to(command.out.resolve()):
-        raise DataError(CONFIG, command.out, "it holds the images", fix="choose another folder")
+    check_inputs_stay(command)
     folder = ImageFolder(command.images)
     rows, faults = read_labels(command.labels, folder)
     rows = [dataclasses.replace(row, label=fold_case(row.label, command.case)) for row in rows]
@@ -111,6 +114,16 @@ def main(command: CaptchaToTfrecord) -> None:
         refuse_faults(faults, num_rows, command)
         write_set(incomplete, command, spec, list(shares), written, faults)
     report(command, folder, rows, faults, written)
+
+
+def check_inputs_stay(command: CaptchaToTfrecord) -> None:
+    """Raises CONFIG when the images or labels lie in a folder that the conversion replaces."""
+    out = command.out.resolve()
+    replaced = (out, Path(f"{out}{INCOMPLETE}"))
+    for what, path in (("images", command.images), ("labels", command.labels)):
+        if any(path.resolve().is_relative_to(folder) for folder in replaced):
+            reason = f"it holds the {what}"
+            raise DataError(CONFIG, command.out, reason, fix="choose another folder")
 
 
 def parse_split(text: str) -> dict[str, float]:
@@ -253,8 +266,7 @@ def _records(chunk: Chunk, done: ConvertedChunk) -> Iterator[tuple[str, bytes]]:
     for row in chunk.rows:
         path = chunk.command.images / row.image
         try:
-            with os_errors(path):
-                data = path.read_bytes()
+            data = images.read(path)
             kept, encoding, pixels = images.stored(data, str(path))
         except DataError as error:
             done.faults.append(Fault(row.number, error.kind, error.where, error.reason, error.fix))

@@ -17,6 +17,7 @@ import re
 import sys
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
 from typing import Any, TypeVar
 
 T = TypeVar("T")
@@ -149,6 +150,7 @@ def _boxed_text(box: str) -> str:
 
 def run_main(main: Callable[[], None], *, debug: bool = False) -> int:
     """Runs a command and returns its exit code; a DataError is reported as the contract says."""
+    _prepare_stdout()
     try:
         main()
         sys.stdout.flush()
@@ -168,6 +170,14 @@ def run_main(main: Callable[[], None], *, debug: bool = False) -> int:
         if isinstance(error, OSError):
             _discard_stdout()
         return EXIT_CODES[fault.kind]
+
+
+def _prepare_stdout() -> None:
+    """Lets standard output take any file name, and be there where the shell has closed it."""
+    if sys.stdout is None:
+        sys.stdout = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115
+    elif isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")
 
 
 def _discard_stdout() -> None:

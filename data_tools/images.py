@@ -2,14 +2,17 @@
 
 Files are told by content, never by name. Pillow passes a JPEG without its end marker and a PNG with
 a wrong checksum in its data; both are damage, so the file's own structure is checked first.
-EXIF orientation is not applied, as TensorFlow's decoder doesn't either.
+What stays unseen is damage inside the compressed data of a JPEG: libjpeg warns of it, but Pillow
+doesn't pass that on. EXIF orientation is not applied, as TensorFlow's decoder doesn't either.
 """
 
 import contextlib
 import io
 import re
+import stat
 import zlib
 from collections.abc import Iterator
+from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
@@ -17,11 +20,12 @@ from PIL import Image, ImageFile
 from PIL.JpegImagePlugin import JpegImageFile
 from PIL.PngImagePlugin import PngImageFile
 
-from data_tools.errors import INPUT, DataError
+from data_tools.errors import INPUT, DataError, os_errors
 
 Pixels = npt.NDArray[np.uint8]
 
 MAX_PIXELS = 16_000_000
+MAX_BYTES = 2 * 4 * MAX_PIXELS  # 16-bit RGBA that can't be compressed
 _AGAIN = "replace the file"
 _MAGIC = {"jpeg": b"\xff\xd8\xff", "png": b"\x89PNG\r\n\x1a\n"}
 _OTHERS = {b"GIF8": "GIF", b"BM": "BMP", b"RIFF": "WEBP", b"II*\0": "TIFF", b"MM\0*": "TIFF"}
@@ -40,6 +44,23 @@ _PNG_PLAIN = (0, 2)  # color types grey and RGB
 def encoding_of(data: bytes) -> str | None:
     """Returns "jpeg" or "png" by the first bytes, None for anything else."""
     return next((name for name, magic in _MAGIC.items() if data.startswith(magic)), None)
+
+
+def read(path: Path) -> bytes:
+    """Returns the bytes of an image file.
+
+    Raises:
+        DataError: INPUT when there is no such file, when it is a pipe or the like, which might
+            never end, or when it is larger than any image of MAX_PIXELS.
+    """
+    with os_errors(path):
+        status = path.stat()
+        if not stat.S_ISREG(status.st_mode):
+            raise DataError(INPUT, path, "not a file", fix=_AGAIN)
+        if status.st_size > MAX_BYTES:
+            reason = f"{status.st_size:,} bytes, the limit is {MAX_BYTES:,}"
+            raise DataError(INPUT, path, reason, fix=_AGAIN)
+        return path.read_bytes()
 
 
 def decode(data: bytes, where: str) -> Pixels:

@@ -113,6 +113,8 @@ def _decode_image(data: bytes, manifest: Manifest, where: str) -> Pixels:
             raise ValueError(f"an image of {pixels.size} bytes, expected {np.prod(shape)}")
         return pixels.reshape(shape)
     pixels = images.decode(data, where)
+    if spec.encoding not in (images.encoding_of(data), "mixed"):
+        raise ValueError(f"an image that is not {spec.encoding}")
     if pixels.shape != shape:
         raise ValueError(f"an image of {pixels.shape[1]}x{pixels.shape[0]}, expected "
                          f"{spec.width}x{spec.height}")  # fmt: skip

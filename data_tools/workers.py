@@ -1,4 +1,9 @@
-"""Runs one function over many tasks in several processes, results in the order of the tasks."""
+"""Runs one function over many tasks in several processes, results in the order of the tasks.
+
+ProcessPoolExecutor won't do: until Python 3.11.7 and 3.12.1 it hangs when a worker is killed while
+a long task is on its way to it, and it can't be left before the tasks that run are done. Here each
+worker has a pipe and nothing else is shared, so its end, however it comes, is the pipe's end.
+"""
 
 import multiprocessing
 import os
@@ -6,16 +11,21 @@ import signal
 import socket
 import sys
 import threading
+import traceback
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
+from multiprocessing import resource_tracker
+from multiprocessing.connection import Connection, wait
+from multiprocessing.context import SpawnProcess
 from multiprocessing.process import BaseProcess
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from data_tools.errors import HOST, DataError
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")
+
+INTERRUPTS = {signal.SIGINT, signal.SIGTERM}
 
 
 def default_workers() -> int:
@@ -37,31 +47,110 @@ def run_tasks(
     Raises:
         DataError: what a task raised, or HOST when a worker process was killed.
     """
-    if workers == 1 or len(tasks) == 1:
-        yield from _with_progress(map(function, tasks), len(tasks), title)
-        return
-    context = multiprocessing.get_context("forkserver")
-    pool = ProcessPoolExecutor(
-        min(workers, len(tasks)), mp_context=context, initializer=_end_with_the_parent
-    )
+    workers = min(workers, len(tasks))
+    results = map(function, tasks) if workers <= 1 else _run_in_workers(function, tasks, workers)
+    yield from _with_progress(results, len(tasks), title)
+
+
+def _run_in_workers(
+    function: Callable[[Task], Result], tasks: Sequence[Task], workers: int
+) -> Iterator[Result]:
+    started: list[tuple[SpawnProcess, Connection]] = []
     try:
-        yield from _with_progress(pool.map(function, tasks), len(tasks), title)
-    except BrokenProcessPool as error:
+        with _interrupts_held():
+            for _ in range(workers):
+                started.append(_start(function))
+        yield from _hand_out(tasks, [pipe for _, pipe in started])
+    finally:
+        # After an error what still runs is of no use, and might take minutes.
+        for process, pipe in started:
+            process.kill()
+            process.join()
+            pipe.close()
+
+
+@contextmanager
+def _interrupts_held() -> Iterator[None]:
+    """Holds Ctrl-C and SIGTERM back, and keeps them from the processes started meanwhile for good.
+
+    They may reach every process of a terminal or a job, but only the parent shall answer. Blocking
+    is what the new processes inherit; it doesn't hold in ours, where numpy's threads take signals.
+    """
+    resource_tracker.ensure_running()  # which would unblock them when it starts
+    came: list[int] = []
+    handlers = {
+        number: signal.signal(number, lambda number, _: came.append(number))
+        for number in INTERRUPTS
+    }
+    signal.pthread_sigmask(signal.SIG_BLOCK, INTERRUPTS)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, INTERRUPTS)
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+        for late in came:
+            signal.raise_signal(late)
+
+
+def _start(function: Callable[[Task], Result]) -> tuple[SpawnProcess, Connection]:
+    ours, theirs = multiprocessing.Pipe()
+    context = multiprocessing.get_context("spawn")
+    process = context.Process(target=_work, args=(function, theirs), daemon=True)
+    process.start()
+    theirs.close()
+    return process, ours
+
+
+def _hand_out(tasks: Sequence[Any], pipes: list[Connection]) -> Iterator[Any]:
+    """Gives each worker a task whenever it is free and yields the results in order."""
+    left = iter(enumerate(tasks))
+    done: dict[int, Any] = {}
+    for expected in range(len(tasks)):
+        while expected not in done:
+            for pipe in wait(pipes):
+                assert isinstance(pipe, Connection)
+                task = next(left, None)
+                done.update(_exchange(pipe, task))
+                if task is None:
+                    pipes.remove(pipe)
+        yield done.pop(expected)
+
+
+def _exchange(pipe: Connection, task: tuple[int, Any] | None) -> dict[int, Any]:
+    """Takes a worker's result, by its number, and gives it the next task or None."""
+    numbered: dict[int, Any]
+    error: Exception | None
+    try:
+        numbered, error = pipe.recv()
+        pipe.send(task)
+    except (EOFError, ConnectionError) as end:
         raise DataError(
             HOST, socket.gethostname(), "a worker process was killed, perhaps for want of memory",
             fix="free some memory or lower --workers",
-        ) from error  # fmt: skip
-    finally:
-        pool.shutdown(cancel_futures=True)
+        ) from end  # fmt: skip
+    if error is not None:
+        raise error
+    return numbered
+
+
+def _work(function: Callable[[Any], Any], pipe: Connection) -> None:
+    """What a worker does: sends the result of a task, at first none, and asks for the next."""
+    _end_with_the_parent()
+    pipe.send(({}, None))
+    while (task := pipe.recv()) is not None:
+        number, argument = task
+        try:
+            result = function(argument)
+        except Exception as error:
+            error.add_note(traceback.format_exc())
+            pipe.send(({}, error))
+        else:
+            pipe.send(({number: result}, None))
 
 
 def _end_with_the_parent() -> None:
-    """Makes a worker leave Ctrl-C to its parent, and end when the parent is killed.
-
-    Ctrl-C reaches every process of a terminal; only the parent shall answer. A killed parent says
-    nothing: without the thread its workers would wait for tasks for ever.
-    """
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    """Makes a worker end when its parent is killed, which could not tell it so."""
     parent = multiprocessing.parent_process()
     if parent is not None:
         threading.Thread(target=_exit_after, args=(parent,), daemon=True).start()

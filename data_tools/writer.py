@@ -26,6 +26,8 @@ from data_tools.durable import sync_folder, write_synced
 from data_tools.errors import CONFIG, DataError, from_os_error
 from data_tools.manifest import FILE_NAME, Manifest, Shard, Split, dump
 
+INCOMPLETE = ".incomplete"
+
 
 @contextmanager
 def atomic_folder(target: Path, *, overwrite: bool | None = None) -> Iterator[Path]:
@@ -37,41 +39,53 @@ def atomic_folder(target: Path, *, overwrite: bool | None = None) -> Iterator[Pa
             command has no such flag.
 
     Raises:
-        DataError: CONFIG when the target exists and may not be replaced; SPACE or INPUT when the
-            disk refuses, the target then being as before.
+        DataError: CONFIG when the target exists and may not be replaced or another process is
+            writing it; SPACE or INPUT when the disk refuses, the target then being as before.
     """
     _check_target(target, overwrite=overwrite)
-    incomplete = target.with_name(target.name + ".incomplete")
+    incomplete = target.with_name(target.name + INCOMPLETE)
     try:
-        incomplete.mkdir(parents=True, exist_ok=True)
-        with _locked(incomplete):
-            try:
-                for leftover in incomplete.iterdir():  # of a run that was killed
-                    _remove(leftover)
-                yield incomplete
-                sync_folder(incomplete)
-                _check_target(target, overwrite=overwrite)
-                _rename_over(incomplete, target)
-            except BaseException:
-                shutil.rmtree(incomplete, ignore_errors=True)
-                raise
+        with _sole_writer(incomplete):
+            yield incomplete
+            sync_folder(incomplete)
+            _check_target(target, overwrite=overwrite)  # another run may have made it meanwhile
+            _rename_over(incomplete, target)
     except OSError as error:
         raise from_os_error(error, target) from error
 
 
 @contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-    """Holds the folder for this process; CONFIG if another one does. Ends with the process."""
+def _sole_writer(folder: Path) -> Iterator[None]:
+    """Makes the folder, or empties what a killed run left, and removes it after an error."""
+    if folder.is_symlink() or folder.is_file():
+        folder.unlink()
+    folder.mkdir(parents=True, exist_ok=True)
     descriptor = os.open(folder, os.O_RDONLY)
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        yield
-    except BlockingIOError:
-        raise DataError(
-            CONFIG, folder, "another process is writing it", fix="wait for it to end"
-        ) from None
+        _lock(descriptor, folder)
+        try:
+            for path in folder.iterdir():
+                _remove(path)
+            yield
+        except BaseException:
+            shutil.rmtree(folder, ignore_errors=True)
+            raise
     finally:
         os.close(descriptor)
+
+
+def _lock(descriptor: int, folder: Path) -> None:
+    """Raises CONFIG when another process writes the folder; a killed one holds no lock."""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        # The other may have renamed the folder after we opened it.
+        free = folder.exists() and os.path.samestat(os.fstat(descriptor), folder.stat())
+    except BlockingIOError:
+        free = False
+    except OSError:
+        free = True  # a file system without locks for folders, such as NFS
+    if not free:
+        raise DataError(CONFIG, folder, "another process is writing it", fix="wait for it to end")
 
 
 def _check_target(target: Path, *, overwrite: bool | None) -> None:

@@ -60,24 +60,29 @@ class ImageFolder:
         with os_errors(folder):
             self.names = sorted(path.name for path in folder.iterdir() if _is_image(path.name))
         self._known = set(self.names)
-        self._by_stem: dict[str, list[str]] = {}
-        for name in self.names:
-            self._by_stem.setdefault(Path(name).stem, []).append(name)
+        self._suffixes = sorted({PurePosixPath(name).suffix for name in self.names})
 
     def find(self, cell: str) -> list[str]:
         """Returns the images that a cell can mean: none, one, or several of the same name."""
         cell = str(PurePosixPath(cell))  # ./0.jpg is 0.jpg
         if cell in self._known:
             return [cell]
-        if cell in self._by_stem:
-            return self._by_stem[cell]
-        inside = "/" in cell and not self.leaves(cell) and (self.folder / cell).is_file()
+        if named := [cell + suffix for suffix in self._suffixes if cell + suffix in self._known]:
+            return named
+        inside = "/" in cell and not self.leaves(cell) and _is_file(self.folder / cell)
         return [cell] if inside else []
 
     def leaves(self, cell: str) -> bool:
         """Tells whether a cell names something outside the folder, or the folder itself."""
         path = PurePosixPath(cell)
         return path.is_absolute() or ".." in path.parts or not path.parts
+
+
+def _is_file(path: Path) -> bool:
+    try:
+        return path.is_file()
+    except OSError:  # a name that is too long, a folder that may not be entered
+        return False
 
 
 def _is_image(name: str) -> bool:
