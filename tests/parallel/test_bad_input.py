@@ -1,6 +1,5 @@
 """Bad input is one line on one rank, the same on one and on two, and nothing is left behind."""
 
-import functools
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -10,7 +9,7 @@ from typing import Any
 import bad_input
 import pytest
 from bad_input import CASES, GOOD, STOPPED, WHOLE, Place
-from small_runs import TEST, metrics
+from small_runs import TEST, metrics, once
 
 EXIT_CODES = {"CONFIG": 2, "INPUT": 3, "LABEL": 3, "INTEGRITY": 4, "SPACE": 5, "NUMERIC": 8}
 
@@ -46,7 +45,6 @@ def ended(
 ) -> Callable[[str, int], Ended]:
     """`ended(name, size)` tells how a case ended on so many ranks; all run in one start a size."""
 
-    @functools.cache
     def start(size: int) -> Path:
         out = tmp_path_factory.mktemp(f"bad-{size}")
         (out / "sets").symlink_to(sets)
@@ -56,8 +54,10 @@ def ended(
         print(done.rc, done.stdout[-3000:], done.stderr[-3000:])
         return out
 
+    found = once(start)
+
     def find(name: str, size: int) -> Ended:
-        out = start(size)
+        out = found(size)
 
         def read(rank: int, suffix: str) -> str:
             return (out / f"{name}-{rank}").with_suffix(suffix).read_text()
