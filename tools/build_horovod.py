@@ -319,7 +319,8 @@ class Log:
 
 
 def telling_lines(output: str, limit: int = 15) -> list[str]:
-    """The last lines that look like errors, else the last lines."""
+    """The last lines that look like errors, else the last lines; less what pip says about them."""
+    output = output.partition("error: subprocess-exited-with-error")[0].strip() or output
     lines = [line.strip() for line in output.splitlines() if line.strip()]
     telling = re.compile(r"error[: ]|CMake Error|undefined reference|No space left|Killed", re.I)
     return ([line for line in lines if telling.search(line)] or lines)[-limit:]
@@ -341,10 +342,21 @@ def patch_sources(source: Path, target: Target) -> None:
     """Makes Horovod's sources compile for the target and say which build they are."""
     tensorflow = source / "horovod/tensorflow/CMakeLists.txt"
     tensorflow.write_text(without_xla(tensorflow.read_text()))
-    top = source / "CMakeLists.txt"
-    top.write_text(with_settings(top.read_text(), sys.executable, own_mpi=target.mpi.own))
+    if target.mpi.own:
+        top = source / "CMakeLists.txt"
+        top.write_text(without_paths(top.read_text()))
     init = source / "horovod/__init__.py"
-    init.write_text(replace_once(init.read_text(), f"'{HOROVOD}'", f"'{target.version}'"))
+    init.write_text(with_version(init.read_text(), target))
+
+
+def with_version(init: str, target: Target) -> str:
+    """Gives horovod/__init__.py the local version.
+
+    Alone, without mpirun, a process can't tell where pip's Open MPI lies, so Horovod tells it.
+    """
+    init = replace_once(init, f"'{HOROVOD}'", f"'{target.version}'")
+    tell = "import os, sys\nos.environ.setdefault('OPAL_PREFIX', sys.prefix)\n"
+    return init + tell if target.mpi.own else init
 
 
 def without_xla(cmake: str) -> str:
@@ -353,16 +365,14 @@ def without_xla(cmake: str) -> str:
     return cmake.replace(line, "")
 
 
-def with_settings(cmake: str, python: str, *, own_mpi: bool) -> str:
-    """Fixes the Python, and leaves no path of this environment in a wheel for several.
+def without_paths(cmake: str) -> str:
+    """Leaves no path of this environment in a library that serves others.
 
-    CMake would take the newest Python it finds, and it would write the folder of this
-    environment's libmpi into the library; LDFLAGS in `build_settings` names it relatively.
+    CMake would write the folder of libmpi into it; LDFLAGS in `build_settings` name that folder
+    relatively.
     """
     project = "project(horovod CXX)\n"
-    settings = [f'set(PYTHON_EXECUTABLE "{python}")\n']
-    settings += ["set(CMAKE_SKIP_RPATH ON)\n"] if own_mpi else []
-    return replace_once(cmake, project, project + "".join(settings))
+    return replace_once(cmake, project, project + "set(CMAKE_SKIP_RPATH ON)\n")
 
 
 def replace_once(text: str, old: str, new: str) -> str:
@@ -420,9 +430,15 @@ def build(target: Target, wheel: Path, jobs: int, log: Log) -> None:
         flags = ["-v", "--no-build-isolation", "--no-deps", "--no-cache-dir"]
         log.pip("wheel", *flags, "-w", folder / "wheel", source, env=env, fix="the log has it all")
         (built,) = (folder / "wheel").glob("*.whl")
-        partial = wheel.with_name(f".{wheel.name}.{os.getpid()}")
-        shutil.copyfile(built, partial)
-        partial.replace(wheel)
+        keep(built, wheel)
+
+
+def keep(built: Path, wheel: Path) -> None:
+    """Copies a wheel to its place in the cache; nobody sees a part of it there."""
+    wheel.parent.mkdir(parents=True, exist_ok=True)
+    partial = wheel.with_name(f".{wheel.name}.{os.getpid()}")
+    shutil.copyfile(built, partial)
+    partial.replace(wheel)
 
 
 def unpack_sdist(folder: Path, log: Log) -> Path:
@@ -585,7 +601,10 @@ def bundle_requirements(target: Target) -> str:
 
 
 def install_bundle(folder: Path, log: Log) -> str:
-    """Installs a bundle after checking each file, and returns the version of its Horovod."""
+    """Installs a bundle after checking each file, and returns the version of its Horovod.
+
+    Its Horovod goes into the cache as well, so that later runs without `--offline` find it.
+    """
     for line in (folder / SUMS).read_text().splitlines():
         expected, name = line.split("  ", 1)
         path = folder / name
@@ -599,6 +618,7 @@ def install_bundle(folder: Path, log: Log) -> str:
     say(f"installing horovod {version} and what belongs to it from {folder}")
     flags = ["-q", "--no-index", "-f", folder, "-r", folder / "requirements.txt"]
     log.pip("install", *flags, fix="write the bundle again")
+    keep(wheel, cached(Target(find_tensorflow(), find_mpi(), gpu=version.endswith(".nccl"))))
     return version
 
 

@@ -118,20 +118,28 @@ def test_help_shows_defaults(run_cli) -> None:
     assert f"compilers at once (default: {jobs})" in done.stdout
 
 
+def test_horovod_tells_its_build_and_where_an_mpi_of_pip_lies() -> None:
+    init = "from horovod.runner import run\n\n__version__ = '0.28.1'\n"
+    text = build_horovod.with_version(init, Target("2.16.2", SYSTEM, gpu=False))
+    assert text == init.replace("0.28.1", "0.28.1+tf2.16.mpich4")
+    text = build_horovod.with_version(init, Target("2.21.0", OWN, gpu=False))
+    tell = "import os, sys\nos.environ.setdefault('OPAL_PREFIX', sys.prefix)\n"
+    assert text == init.replace("0.28.1", "0.28.1+tf2.21.openmpi4") + tell
+
+
 def test_only_the_line_of_the_xla_source_is_taken_out() -> None:
     cmake = 'before\nlist(APPEND TF_SOURCES "horovod/tensorflow/xla_mpi_ops.cc")\nafter\n'
     assert build_horovod.without_xla(cmake) == "before\nafter\n"
 
 
-@pytest.mark.parametrize(("own_mpi", "skip"), [(True, "set(CMAKE_SKIP_RPATH ON)\n"), (False, "")])
-def test_the_build_takes_this_python_and_leaves_no_path_behind(own_mpi: bool, skip: str) -> None:
-    text = build_horovod.with_settings("project(horovod CXX)\nx\n", "/v/python", own_mpi=own_mpi)
-    assert text == f'project(horovod CXX)\nset(PYTHON_EXECUTABLE "/v/python")\n{skip}x\n'
+def test_the_wheel_gets_no_path_of_the_environment() -> None:
+    text = build_horovod.without_paths("project(horovod CXX)\nx\n")
+    assert text == "project(horovod CXX)\nset(CMAKE_SKIP_RPATH ON)\nx\n"
 
 
 def test_other_sources_are_refused_rather_than_half_patched() -> None:
     with pytest.raises(ValueError, match="0 times, not once"):
-        build_horovod.with_settings("project(other)\n", "python", own_mpi=True)
+        build_horovod.without_paths("project(other)\n")
 
 
 def test_the_build_is_shielded_from_the_callers_settings(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -200,6 +208,9 @@ def test_a_failed_build_shows_the_lines_that_tell_why() -> None:
     output = "\n".join([*noise, "x.cc:7: error: no type named 'y'", "make: *** [all] Error 2"])
     telling = ["x.cc:7: error: no type named 'y'", "make: *** [all] Error 2"]
     assert build_horovod.telling_lines(output) == telling
+    pips = "error: subprocess-exited-with-error\nERROR: Failed to build one or more wheels"
+    assert build_horovod.telling_lines(f"{output}\n{pips}") == telling
+    assert build_horovod.telling_lines(pips) == pips.splitlines()
     assert build_horovod.telling_lines("\n".join(noise)) == noise[-15:]
     assert build_horovod.hint("g++: fatal error: Killed signal terminated program cc1plus") == (
         "the compiler ran out of memory, pass --jobs 1"

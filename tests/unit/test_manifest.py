@@ -206,7 +206,7 @@ def test_a_split_is_found_by_name_and_an_unknown_one_is_told_which_there_are(
     with pytest.raises(DataError) as caught:
         whole.split("validation", tmp_path)
     assert str(caught.value) == (
-        f"error: INPUT: {tmp_path}: no split 'validation'; the splits are train, test"
+        f"error: CONFIG: {tmp_path}: no split 'validation'; the splits are train, test"
     )
 
 
