@@ -1,28 +1,20 @@
 """Faults that training must tell in one line: what to run, and what is said and left.
 
-python bad_input.py SETS OUT runs every case on this rank, under mpirun or alone, each in the folder
-OUT/NAME, and writes OUT/NAME/rank-N.json, rank-N.out and rank-N.err. test_bad_input.py compares.
+bad_ranks.py runs every case on each rank; test_bad_input.py compares.
 """
 
-import contextlib
 import hashlib
 import json
-import os
 import resource
 import shutil
 import socket
-import sys
 import threading
 import time
-import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-
-ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT))
 
 WHOLE = "whole"
 """The case that trains without a fault; others go on with copies of its run."""
@@ -158,6 +150,14 @@ def hash_line(place: Place, index: int) -> str:
         f"{wanted[:12]}...; run data_tools verify to find the record, then convert the data set "
         "again"
     )
+
+
+def files_below(folder: Path) -> dict[str, str]:
+    """Every file and folder below a folder, and the hash of what a file holds."""
+    return {
+        str(path.relative_to(folder)): "" if path.is_dir() else sha256(path)
+        for path in sorted(folder.rglob("*"))
+    }
 
 
 MAKE = (
@@ -450,81 +450,3 @@ GOOD = {
     "resume_nothing": ((*WHOLE_FLAGS, "--resume"), lambda place: None),
 }
 """Runs that end well, though not all of them started so."""
-
-
-def main(sets: Path, out: Path) -> None:
-    """Runs every case in turn on this rank."""
-    from data_tools import launch_env
-    from hvd_train import threads
-
-    launch = launch_env.read()
-    threads.configure(launch)
-    from hvd_train import dist
-
-    world = dist.init(launch)
-    good = [(name, flags, prepare, True, None) for name, (flags, prepare) in GOOD.items()]
-    bad = [
-        (name, case.flags, case.prepare, case.data, case.other)
-        for name, case in (CASES | STOPPED).items()
-        if world.size in case.sizes
-    ]
-    for name, flags, prepare, names_data, other in [*good, *bad]:
-        place = Place(cwd=out / name, sets=sets, out=out, size=world.size)
-        afterwards: object = None
-        if world.is_chief:
-            place.cwd.mkdir()
-            afterwards = prepare(place)
-            (out / f"{name}.json").write_text(json.dumps(files_below(place.cwd)))
-        dist.broadcast_json(None)  # the others wait for the files
-        argv = [*(["--data", str(place.data)] if names_data else []), *flags]
-        if world.rank == 1 and other is not None:
-            argv += other(place)
-        run_case(place.cwd, argv, out / f"{name}-{world.rank}")
-        if callable(afterwards):
-            afterwards()
-        dist.broadcast_json(None)
-
-
-def run_case(cwd: Path, argv: Sequence[str], report: Path) -> None:
-    """Runs captcha.py with a command line and writes its exit code and output to REPORT.*"""
-    from hvd_train import captcha
-
-    os.chdir(cwd)
-    with redirected(1, report.with_suffix(".out")), redirected(2, report.with_suffix(".err")):
-        try:
-            code: object = captcha.main(list(argv))
-        except SystemExit as stop:
-            code = stop.code
-        except BaseException:
-            traceback.print_exc()
-            code = "an exception"
-    report.with_suffix(".code").write_text(json.dumps(code))
-
-
-@contextlib.contextmanager
-def redirected(descriptor: int, path: Path) -> Iterator[None]:
-    """Sends what is written to a file descriptor into a file, for the block."""
-    stream = {1: sys.stdout, 2: sys.stderr}[descriptor]
-    stream.flush()
-    kept = os.dup(descriptor)
-    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
-    os.dup2(file, descriptor)
-    try:
-        yield
-    finally:
-        stream.flush()
-        os.dup2(kept, descriptor)
-        os.close(kept)
-        os.close(file)
-
-
-def files_below(folder: Path) -> dict[str, str]:
-    """Every file and folder below a folder, and the hash of what a file holds."""
-    return {
-        str(path.relative_to(folder)): "" if path.is_dir() else sha256(path)
-        for path in sorted(folder.rglob("*"))
-    }
-
-
-if __name__ == "__main__":
-    main(Path(sys.argv[1]), Path(sys.argv[2]))

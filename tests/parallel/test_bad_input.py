@@ -48,7 +48,7 @@ def ended(
     def start(size: int) -> Path:
         out = tmp_path_factory.mktemp(f"bad-{size}")
         (out / "sets").symlink_to(sets)
-        command = ["python", bad_input.__file__, sets, out]
+        command = ["python", Path(__file__).parent / "bad_ranks.py", sets, out]
         done = run_cli(command, timeout=300) if size == 1 else mpirun(size, command, timeout=300)
         # A case that broke the ranks leaves no report, and then only its own tests fail.
         print(done.rc, done.stdout[-3000:], done.stderr[-3000:])
