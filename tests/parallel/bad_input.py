@@ -1,25 +1,20 @@
 """Faults that training must tell in one line: what to run, and what is said and left.
 
-python bad_input.py SETS OUT runs every case on this rank, under mpirun or alone, each in the folder
-OUT/NAME, and writes OUT/NAME/rank-N.json, rank-N.out and rank-N.err. test_bad_input.py compares.
+bad_ranks.py runs every case on each rank; test_bad_input.py compares.
 """
 
-import contextlib
 import hashlib
 import json
-import os
+import resource
 import shutil
 import socket
-import sys
-import traceback
-from collections.abc import Callable, Iterator, Sequence
+import threading
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-
-ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT))
 
 WHOLE = "whole"
 """The case that trains without a fault; others go on with copies of its run."""
@@ -60,11 +55,13 @@ class Case:
         flags: besides --data.
         line: the whole error line; a callable where it tells paths or ranks.
         code: exit code.
-        prepare: makes files in the folder before; runs once.
+        prepare: makes files in the folder before, on the chief; a function that it returns runs
+            after the case.
         other: flags of rank 1 alone.
         data: whether to name the data set.
         faults: the lines before the error line.
         sizes: numbers of ranks that it makes sense with.
+        unchanged: whether every file stays as it was.
     """
 
     line: Callable[[Place], str]
@@ -75,6 +72,7 @@ class Case:
     data: bool = True
     faults: Callable[[Place], Sequence[str]] = lambda place: ()
     sizes: Sequence[int] = (1, 2)
+    unchanged: bool = True
 
 
 def shard(data: Path, index: int) -> Path:
@@ -101,6 +99,39 @@ def copy_run(place: Place, *damaged: int) -> Path:
     return run
 
 
+def write_later(place: Place) -> None:
+    """Flips a byte of a record once the run has begun, while its shards are mapped."""
+    path = shard(copy_data(place), 1)
+    metrics = place.cwd / "runs" / "captcha" / "metrics.jsonl"
+
+    def wait_and_write() -> None:
+        while not metrics.exists() or metrics.stat().st_size < 1000:
+            time.sleep(0.005)
+        with path.open("r+b") as file:
+            file.seek(100)
+            byte = file.read(1)[0]
+            file.seek(100)
+            file.write(bytes([byte ^ 1]))
+
+    threading.Thread(target=wait_and_write, daemon=True).start()
+
+
+def replace_by_folder(path: Path) -> None:
+    path.unlink()
+    path.mkdir()
+
+
+def edit(path: Path, old: str, new: str) -> None:
+    path.write_text(path.read_text().replace(old, new))
+
+
+def fill_disk(place: Place) -> Callable[[], None]:
+    """Lets the chief write no file of more than 100 kB, in place of a full disk."""
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, limits[1]))
+    return lambda: resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+
+
 def is_finite(array: np.ndarray) -> bool:
     return bool(np.isfinite(array).all())
 
@@ -119,6 +150,14 @@ def hash_line(place: Place, index: int) -> str:
         f"{wanted[:12]}...; run data_tools verify to find the record, then convert the data set "
         "again"
     )
+
+
+def files_below(folder: Path) -> dict[str, str]:
+    """Every file and folder below a folder, and the hash of what a file holds."""
+    return {
+        str(path.relative_to(folder)): "" if path.is_dir() else sha256(path)
+        for path in sorted(folder.rglob("*"))
+    }
 
 
 MAKE = (
@@ -200,6 +239,14 @@ CASES = {
             "convert more images, give it a larger share, or name another with --test-split"
         ),
     ),
+    "other_kind": Case(
+        code=2,
+        prepare=lambda place: edit(copy_data(place) / "manifest.json", '"captcha"', '"cifar"'),
+        line=lambda place: (
+            f"error: CONFIG: {place.data}: a data set of kind cifar, captcha needs captcha; "
+            "name another with --data"
+        ),
+    ),
     # Flags
     "unknown_flag": Case(
         flags=["--nosuch"], code=2,
@@ -266,7 +313,40 @@ CASES = {
             "check what is in it, then: chmod o-w runs/captcha/checkpoints"
         ),
     ),
+    "no_settings": Case(
+        flags=["--resume"], code=2,
+        prepare=lambda place: (copy_run(place) / "config.yaml").unlink(),
+        line=says(
+            "error: CONFIG: runs/captcha: there is no config.yaml to go on with; "
+            "bring back config.yaml, or start a new run with --name"
+        ),
+    ),
+    "settings_of_another_version": Case(
+        flags=["--resume"], code=2,
+        prepare=lambda place: edit(copy_run(place) / "config.yaml", "augment:", "augmentation:"),
+        line=says(
+            "error: CONFIG: config.yaml: it doesn't name the settings of this version: augment, "
+            "augmentation; go on with the version that the run was started with, "
+            "or start one with --name"
+        ),
+    ),
     # Going on
+    "full_disk": Case(
+        code=5, prepare=fill_disk, unchanged=False,
+        flags=["--model", "linear", "--global-batch", "10", "--checkpoint-every", "3"],
+        line=says(
+            "error: SPACE: runs/captcha/checkpoints/step-00000003: File too large; "
+            "free some space or choose another folder"
+        ),
+    ),
+    "metrics_in_the_way": Case(
+        flags=["--resume"], code=3, unchanged=False,
+        prepare=lambda place: replace_by_folder(copy_run(place) / "metrics.jsonl"),
+        line=says(
+            "error: INPUT: runs/captcha/metrics.jsonl: Is a directory; "
+            "check that the path exists and its permissions"
+        ),
+    ),
     "resume_other_seed": Case(
         flags=["--resume", "--seed", "7"], code=2, prepare=copy_run,
         line=says(
@@ -340,7 +420,7 @@ CASES = {
 }  # fmt: skip
 
 NUMERIC_FIX = "lower --base-lr; the last checkpoint is kept"
-DIVERGING = {
+STOPPED = {
     "rate_of_1e6": Case(
         code=8,
         flags=[
@@ -349,8 +429,19 @@ DIVERGING = {
         ],
         line=says(f"error: NUMERIC: step 1: the loss is inf; {NUMERIC_FIX}"),
     ),
+    "damage_meanwhile": Case(
+        code=4, prepare=write_later,
+        flags=[
+            "--model", "linear", "--memory-budget", "0", "--global-batch", "10",
+            "--checkpoint-every", "1", "--log-every", "1", "--epochs", "1000",
+        ],
+        line=lambda place: (
+            f"error: INTEGRITY: {shard(place.data, 1)}:byte 0: the checksum of the data is wrong; "
+            "get the file again or convert the data set again"
+        ),
+    ),
 }  # fmt: skip
-"""Runs that learn until a number is no longer one."""
+"""Runs that begin well and must stop in the middle."""
 
 GOOD = {
     WHOLE: (WHOLE_FLAGS, lambda place: None),
@@ -359,78 +450,3 @@ GOOD = {
     "resume_nothing": ((*WHOLE_FLAGS, "--resume"), lambda place: None),
 }
 """Runs that end well, though not all of them started so."""
-
-
-def main(sets: Path, out: Path) -> None:
-    """Runs every case in turn on this rank."""
-    from data_tools import launch_env
-    from hvd_train import threads
-
-    launch = launch_env.read()
-    threads.configure(launch)
-    from hvd_train import dist
-
-    world = dist.init(launch)
-    good = [(name, flags, prepare, True, None) for name, (flags, prepare) in GOOD.items()]
-    bad = [
-        (name, case.flags, case.prepare, case.data, case.other)
-        for name, case in (CASES | DIVERGING).items()
-        if world.size in case.sizes
-    ]
-    for name, flags, prepare, names_data, other in [*good, *bad]:
-        place = Place(cwd=out / name, sets=sets, out=out, size=world.size)
-        if world.is_chief:
-            place.cwd.mkdir()
-            prepare(place)
-            (out / f"{name}.json").write_text(json.dumps(files_below(place.cwd)))
-        dist.broadcast_json(None)  # the others wait for the files
-        argv = [*(["--data", str(place.data)] if names_data else []), *flags]
-        if world.rank == 1 and other is not None:
-            argv += other(place)
-        run_case(place.cwd, argv, out / f"{name}-{world.rank}")
-        dist.broadcast_json(None)
-
-
-def run_case(cwd: Path, argv: Sequence[str], report: Path) -> None:
-    """Runs captcha.py with a command line and writes its exit code and output to REPORT.*"""
-    from hvd_train import captcha
-
-    os.chdir(cwd)
-    with redirected(1, report.with_suffix(".out")), redirected(2, report.with_suffix(".err")):
-        try:
-            code: object = captcha.main(list(argv))
-        except SystemExit as stop:
-            code = stop.code
-        except BaseException:
-            traceback.print_exc()
-            code = "an exception"
-    report.with_suffix(".code").write_text(json.dumps(code))
-
-
-@contextlib.contextmanager
-def redirected(descriptor: int, path: Path) -> Iterator[None]:
-    """Sends what is written to a file descriptor into a file, for the block."""
-    stream = {1: sys.stdout, 2: sys.stderr}[descriptor]
-    stream.flush()
-    kept = os.dup(descriptor)
-    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
-    os.dup2(file, descriptor)
-    try:
-        yield
-    finally:
-        stream.flush()
-        os.dup2(kept, descriptor)
-        os.close(kept)
-        os.close(file)
-
-
-def files_below(folder: Path) -> dict[str, str]:
-    """Every file and folder below a folder, and the hash of what a file holds."""
-    return {
-        str(path.relative_to(folder)): "" if path.is_dir() else sha256(path)
-        for path in sorted(folder.rglob("*"))
-    }
-
-
-if __name__ == "__main__":
-    main(Path(sys.argv[1]), Path(sys.argv[2]))

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from small_runs import TEST, TRAIN, Ran
+from small_runs import TEST, TRAIN, Ran, once
 
 from data_tools import manifest, tfrecord
 
@@ -76,23 +76,22 @@ def ran(
     mpirun: Callable[..., Any],
 ) -> Callable[[int], Ran]:
     """`ran(size)` starts ranks.py on so many ranks, once a session; one rank without mpirun."""
-    done: dict[int, Ran] = {}
+    folders: dict[int, Path] = {}
 
     def start(size: int) -> Ran:
-        if size not in done:
-            out = tmp_path_factory.mktemp(f"ranks-{size}")
-            command = ["python", Path(__file__).parent / "ranks.py", sets / "captcha", out]
-            if size == 1:
-                result = run_cli(command, timeout=300)
-            else:
-                result = mpirun(size, command, timeout=400)
-            assert result.rc == 0, result.stdout[-3000:] + result.stderr[-3000:]
-            files = [out / f"rank-{rank}" for rank in range(size)]
-            done[size] = Ran(
-                out,
-                [json.loads(file.with_suffix(".json").read_text()) for file in files],
-                [dict(np.load(file.with_suffix(".npz"))) for file in files],
-            )
-        return done[size]
+        if size > 1:
+            found(1)  # whose run is gone on with
+        folders[size] = out = tmp_path_factory.mktemp(f"ranks-{size}")
+        script = Path(__file__).parent / "ranks.py"
+        command = ["python", script, sets / "captcha", out, folders[1]]
+        done = run_cli(command, timeout=300) if size == 1 else mpirun(size, command, timeout=400)
+        assert done.rc == 0, done.stdout[-3000:] + done.stderr[-3000:]
+        files = [out / f"rank-{rank}" for rank in range(size)]
+        return Ran(
+            out,
+            [json.loads(file.with_suffix(".json").read_text()) for file in files],
+            [dict(np.load(file.with_suffix(".npz"))) for file in files],
+        )
 
-    return start
+    found = once(start)
+    return found

@@ -1,15 +1,17 @@
 """What one rank does for the tests of test_ranks.py; run under mpirun or alone.
 
-python ranks.py DATA OUT
+python ranks.py DATA OUT ONE
 
-DATA is a data set of captchas. Each rank writes OUT/rank-N.json and OUT/rank-N.npz. The functions
-of hvd_train run as they are; where a test must know what went through them, they are wrapped.
+DATA is a data set of captchas, ONE the OUT of one rank alone, which may be this one. Each rank
+writes OUT/rank-N.json and OUT/rank-N.npz. The functions of hvd_train run as they are; where a test
+must know what went through them, they are wrapped.
 """
 
 import contextlib
 import dataclasses
 import hashlib
 import json
+import shutil
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -42,24 +44,28 @@ LOPSIDED = {1: [10], 2: [9, 1], 3: [2, 7, 1], 4: [1, 1, 6, 2]}
 Arrays = dict[str, np.ndarray]
 
 
-def main(data: Path, out: Path) -> None:
+def main(data: Path, out: Path, one: Path) -> None:
     """Runs every part and writes what came of it."""
     world = dist.init(LAUNCH)
     report: dict[str, Any] = {"world": dataclasses.asdict(world), "collectives": talk(world)}
     arrays: Arrays = {}
     for name, flags in RUNS.items():
         report[name] = train_recorded(flags, data, out / name, world)
+    report["resumed"] = go_on(data, out / "resumed", one / "linear", world)
     for model in ("linear", "ctc"):
         arrays |= gradients(model, data, world)
     for dtype in ("float32", "float64"):
         arrays |= batch_norm(dtype, world)
+    arrays |= constant_batch()
     np.savez(out / f"rank-{world.rank}.npz", **arrays)
     (out / f"rank-{world.rank}.json").write_text(json.dumps(report))
 
 
 RUNS = {
     # 35 steps of 10 are three and a half epochs of 101 examples.
-    "linear": ["--model", "linear", "--dtype", "float64", "--steps", "35"],
+    "linear": [
+        "--model", "linear", "--dtype", "float64", "--steps", "35", "--checkpoint-every", "20",
+    ],
     # In float32 a sum in another order moves an activation over the kink of a ReLU now and then. At
     # this rate the loss falls by a fifth, and such a jump of the gradient stays small beside it.
     "ctc": ["--model", "ctc", "--steps", "20", "--optimizer", "momentum", "--base-lr", "0.002"],
@@ -109,6 +115,15 @@ def train_recorded(flags: list[str], data: Path, runs: Path, world: dist.World) 
         )
     seen["end"] = hashes(seen.pop("trainer"))
     return seen
+
+
+def go_on(data: Path, runs: Path, begun: Path, world: dist.World) -> dict[str, Any]:
+    """Goes on with a run of one rank from its step 20, on any number of ranks."""
+    if world.is_chief:
+        shutil.copytree(begun, runs)
+        shutil.rmtree(runs / "captcha" / "checkpoints" / "step-00000035")
+    dist.broadcast_json(None)
+    return train_recorded([*RUNS["linear"], "--resume"], data, runs, world)
 
 
 @contextlib.contextmanager
@@ -256,5 +271,16 @@ def batch_norm(dtype: str, world: dist.World) -> Arrays:
     }
 
 
+def constant_batch() -> Arrays:
+    """Our batch norm on equal values, whose variance is 0, forward and backward."""
+    layer, x = SyncBatchNormalization(dtype="float32"), tf.fill([2, 5, 3], 7.0)
+    layer.build((None, 5, 3))
+    with tf.GradientTape() as tape:
+        tape.watch(x)
+        outputs = layer(x, training=True)
+        total = tf.reduce_sum(outputs**2 + outputs)
+    return {"constant|outputs": outputs.numpy(), "constant|to_x": tape.gradient(total, x).numpy()}
+
+
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), Path(sys.argv[2]))
+    main(*map(Path, sys.argv[1:]))

@@ -1,5 +1,6 @@
 """Any number of ranks computes the same run; 1, 2, 3 and 4 real ranks, started once each."""
 
+import hashlib
 import itertools
 import json
 from collections.abc import Callable, Iterator
@@ -8,6 +9,7 @@ import numpy as np
 import pytest
 from small_runs import TEST, TRAIN, Ran, metrics
 
+from hvd_train import checkpoint
 from hvd_train.data.sharding import epoch_order
 
 SIZES = (1, 2, 3, 4)
@@ -150,6 +152,42 @@ def test_all_ranks_take_the_same_number_of_steps(ranks: Ran, run: str) -> None:
     assert [len(losses) for losses in ranks.of(run, "losses")] == [steps] * ranks.size
 
 
+# Going on with a run of one rank on any number
+
+
+def test_a_run_is_gone_on_with_the_next_batch(ranks: Ran, one: Ran) -> None:
+    assert global_batches(ranks, "resumed") == global_batches(one, "linear")[20:]
+
+
+def test_after_a_resume_every_rank_holds_the_whole_state_of_the_checkpoint(
+    ranks: Ran, one: Ran
+) -> None:
+    saved = checkpoint.read(one.folder / "linear" / "captcha" / "checkpoints" / "step-00000020")
+    expected = {
+        f"{group}/{name}": hashlib.sha256(array.tobytes()).hexdigest()
+        for group in ("weights", "optimizer", "ema")
+        for name, array in getattr(saved, group).items()
+    }
+    for variables in ranks.of("resumed", "after"):
+        assert variables == expected
+
+
+def test_a_run_of_one_rank_is_gone_on_with_the_same_losses_on_any_number(
+    ranks: Ran, one: Ran
+) -> None:
+    expected = np.array(one.of("linear", "losses")[0][20:])
+    for losses in ranks.of("resumed", "losses"):
+        np.testing.assert_allclose(losses, expected, rtol=0, atol=1e-9)
+
+
+def test_a_run_that_is_gone_on_with_ends_on_the_same_weights_on_all_ranks(
+    ranks: Ran, one: Ran
+) -> None:
+    for variables in ranks.of("resumed", "end"):
+        assert variables == ranks.of("resumed", "end")[0]
+    assert one.of("resumed", "end") == one.of("linear", "end")
+
+
 # Gradients: the allreduced sum is the one-process gradient of the concatenated batch
 
 # The CTC kernel rounds its probabilities to float32, whatever type it is given.
@@ -197,6 +235,12 @@ def test_batch_norm_over_uneven_parts_is_keras_batch_norm_on_the_whole(
         np.testing.assert_allclose(
             together, alone, rtol=0, atol=NORM_TOLERANCE[dtype], err_msg=name
         )
+
+
+@pytest.mark.parametrize("what", ["outputs", "to_x"])
+def test_a_batch_of_one_value_gives_finite_numbers(ranks: Ran, what: str) -> None:
+    for arrays in ranks.arrays:
+        assert np.isfinite(arrays[f"constant|{what}"]).all()
 
 
 # Losses of a run at one global batch
@@ -264,9 +308,9 @@ def test_the_run_folder_is_written_by_one_rank(ranks: Ran) -> None:
     files = sorted(str(path.relative_to(run)) for path in run.rglob("*") if path.is_file())
     events = [name for name in files if "tfevents" in name]
     assert len(events) == 1
-    checkpoint = ["ema.npz", "optimizer.npz", "state.json", "weights.npz"]
+    saved = ["ema.npz", "optimizer.npz", "state.json", "weights.npz"]
     assert sorted({*files} - {*events}) == sorted([
-        *(f"checkpoints/step-00000035/{name}" for name in checkpoint),
+        *(f"checkpoints/step-{step:08d}/{name}" for step in (20, 35) for name in saved),
         "config.yaml", "eval.json", "metrics.jsonl",
     ])  # fmt: skip
 

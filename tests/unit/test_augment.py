@@ -72,9 +72,9 @@ def test_a_batch_over_the_end_of_an_epoch_uses_the_shifts_of_both() -> None:
 
 
 def test_each_epoch_and_each_seed_has_its_own_shifts(many: list[tuple[int, int]]) -> None:
-    ids = list(range(300))
-    assert shifts(ids, [1] * 300) != many
-    assert shifts(ids, [0] * 300, seed=1) != many
+    ids = list(range(30))
+    assert shifts(ids, [1] * 30) != many[:30]
+    assert shifts(ids, [0] * 30, seed=1) != many[:30]
 
 
 def test_the_given_pictures_are_left_as_they_are() -> None:

@@ -47,3 +47,26 @@ def test_two_ranks_start_under_each_launcher(mpirun, horovodrun) -> None:
     assert horovodrun(2, show).stdout.count("size 2") == 2
     show = ["python", "-c", "import os; print('size ' + os.environ['HOROVOD_SIZE'])"]
     assert horovodrun(2, show, gloo=True).stdout.count("size 2") == 2
+
+
+def test_a_command_is_killed_with_its_children_once_the_moment_comes(
+    tmp_path: Path, kill_when
+) -> None:
+    pid_file = tmp_path / "pid"
+    child = f"import os, time; os.setsid(); open({str(pid_file)!r}, 'w').write(str(os.getpid()))"
+    parent = (
+        "import subprocess, sys, time;"
+        f"subprocess.Popen([sys.executable, '-c', {child + '; time.sleep(60)'!r}]); time.sleep(60)"
+    )
+
+    def started() -> bool:
+        return pid_file.exists() and bool(pid_file.read_text())
+
+    kill_when(started, ["python", "-c", parent], log=tmp_path / "log")
+    with contextlib.suppress(OSError):  # gone, or a zombie, which has no environment
+        assert not (Path("/proc") / pid_file.read_text() / "environ").read_bytes()
+
+
+def test_a_command_that_ends_before_its_moment_fails_the_test(tmp_path: Path, kill_when) -> None:
+    with pytest.raises(pytest.fail.Exception, match="the moment to kill never came"):
+        kill_when(lambda: False, ["python", "-c", "print()"], log=tmp_path / "log")

@@ -1,0 +1,85 @@
+"""What can be said of ranks without starting any."""
+
+import socket
+
+import pytest
+import tensorflow as tf
+
+from data_tools.errors import CONFIG, INTEGRITY, DataError
+from hvd_train import dist
+from hvd_train.dist import World, agreed, gpu_index, peer_failures
+
+
+def world(local_rank: int, local_size: int) -> World:
+    return World(
+        rank=local_rank + 8, size=local_size + 8, local_rank=local_rank, local_size=local_size
+    )
+
+
+ALONE = World(rank=0, size=1, local_rank=0, local_size=1)
+
+
+@pytest.mark.parametrize("num_gpus", [4, 8])
+def test_each_rank_of_a_host_has_a_gpu_of_its_own(num_gpus: int) -> None:
+    assert [gpu_index(num_gpus, world(rank, 4)) for rank in range(4)] == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("local_rank", range(3))
+def test_more_ranks_than_gpus_are_refused_on_every_rank_alike(local_rank: int) -> None:
+    with pytest.raises(DataError) as caught:
+        gpu_index(2, world(local_rank, 3))
+    assert str(caught.value) == (
+        f"error: CONFIG: {socket.gethostname()}: 3 ranks but 2 GPUs; "
+        "start one rank a GPU and show it all GPUs, or none: CUDA_VISIBLE_DEVICES=-1"
+    )
+
+
+def test_only_rank_0_of_all_hosts_is_the_chief() -> None:
+    assert ALONE.is_chief
+    assert not world(0, 4).is_chief
+
+
+def test_one_rank_alone_raises_its_own_error() -> None:
+    fault = DataError(CONFIG, "flag", "wrong", fix="mend it")
+    with pytest.raises(DataError) as caught, agreed(ALONE):
+        raise fault
+    assert caught.value is fault
+
+
+def test_an_error_of_the_system_becomes_one_line() -> None:
+    with pytest.raises(DataError) as caught, agreed(ALONE):
+        open("/nowhere/file")  # noqa: PTH123, SIM115
+    assert str(caught.value) == (
+        "error: INPUT: /nowhere/file: No such file or directory; "
+        "check that the path exists and its permissions"
+    )
+
+
+def test_a_bug_of_a_lone_rank_is_shown_as_it_is() -> None:
+    with pytest.raises(ZeroDivisionError), agreed(ALONE):
+        _ = 1 / 0
+
+
+def test_an_error_of_tensorflow_alone_is_not_laid_to_another_rank() -> None:
+    with pytest.raises(tf.errors.InvalidArgumentError), peer_failures():
+        tf.reshape(tf.zeros(3), [2])
+
+
+def test_a_data_error_passes_through() -> None:
+    fault = DataError(INTEGRITY, "shard", "broken", fix="mend it")
+    with pytest.raises(DataError) as caught, peer_failures():
+        raise fault
+    assert caught.value is fault
+
+
+@pytest.mark.parametrize(
+    ("other", "said"),
+    [
+        ({"seed": 1, "epochs": 2}, "seed = 1, rank 0 has 0"),
+        ({"seed": 1, "epochs": 3}, "epochs = 3, rank 0 has 2"),
+        ({"epochs": 2}, "seed = None, rank 0 has 0"),
+        ("text", "text, rank 0 has {'seed': 0, 'epochs': 2}"),
+    ],
+)
+def test_the_first_difference_by_name_is_told(other: object, said: str) -> None:
+    assert dist._difference({"seed": 0, "epochs": 2}, other) == said

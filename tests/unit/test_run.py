@@ -1,0 +1,138 @@
+"""A run before its first step: its length, what it tells, and what it refuses to go on with."""
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import yaml
+from small_sets import texts, write_set
+
+from data_tools import manifest
+from data_tools.errors import DataError
+from hvd_train import config, run
+from hvd_train.config import CaptchaConfig, OptimConfig, RunConfig, resolve_batch
+from hvd_train.data.source import open_source
+from hvd_train.dist import World
+
+ALONE = World(rank=0, size=1, local_rank=0, local_size=1)
+
+
+def settings(**optim: Any) -> CaptchaConfig:
+    return CaptchaConfig(optim=OptimConfig(**optim))
+
+
+def world(size: int) -> World:
+    return World(rank=0, size=size, local_rank=0, local_size=size)
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> run.Data:
+    folder = tmp_path_factory.mktemp("run") / "set"
+    made = write_set(folder, train=texts(25), test=texts(7))
+    train, test = (open_source(folder, made, split, budget=2.0**30) for split in ("train", "test"))
+    return run.Data(
+        folder=folder, manifest=made, digest=manifest.digest(folder), train=train, test=test
+    )
+
+
+def refusal(call: Any) -> str:
+    with pytest.raises(DataError) as caught:
+        call()
+    return str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("optim", "steps"),
+    [
+        ({"global_batch": 10, "epochs": 2.0}, 5),
+        ({"global_batch": 10, "epochs": 1.0}, 3),
+        ({"global_batch": 10, "epochs": 0.01}, 1),
+        ({"global_batch": 10, "epochs": 2.0, "steps": 400}, 400),
+    ],
+)
+def test_the_run_covers_its_epochs_unless_its_steps_are_given(
+    optim: dict[str, Any], steps: int
+) -> None:
+    assert run.steps_of(settings(**optim), 25) == steps
+
+
+@pytest.mark.parametrize(("batch", "size"), [(25, 1), (25, 25), (4, 4), (1, 1)])
+def test_a_batch_from_one_a_rank_to_the_whole_split_fits(batch: int, size: int) -> None:
+    run.check_batch(settings(global_batch=batch), 25, size)
+
+
+def test_ten_examples_do_not_fill_64_on_two_ranks() -> None:
+    asked = resolve_batch(settings(batch_size=64), 2)
+    assert refusal(lambda: run.check_batch(asked, 10, 2)) == (
+        "error: CONFIG: --batch-size: a step takes 128 examples over 2 ranks, the split train has "
+        "10; lower --batch-size or --global-batch"
+    )
+
+
+@pytest.mark.parametrize(
+    ("optim", "size", "batch"),
+    [
+        (
+            {"global_batch": 10, "epochs": 2.0}, 1,
+            "10 a step, 10 a rank on 1 ranks; 5 steps = 2 epochs",
+        ),
+        (
+            {"global_batch": 10, "epochs": 1.0}, 3,
+            "10 a step, 4 or 3 a rank on 3 ranks; 3 steps = 1.2 epochs",
+        ),
+    ],
+)  # fmt: skip
+def test_the_remainder_policy_and_the_shares_are_told(
+    data: run.Data, optim: dict[str, Any], size: int, batch: str
+) -> None:
+    assert run.describe(settings(**optim), data, world(size)) == [
+        f"data: {data.folder}, 25 to train on, 7 to test on, 80x20x3",
+        f"batch: {batch}; the order goes on over an epoch's end, so no example is dropped or "
+        "repeated",
+    ]
+
+
+def test_the_saved_settings_are_those_of_the_run_with_its_batch(tmp_path: Path) -> None:
+    folder = tmp_path / "runs" / "name"
+    asked = resolve_batch(settings(batch_size=5), 2)
+    run.write_settings(folder, asked)
+    assert yaml.safe_load((folder / "config.yaml").read_text()) == config.flat(asked)
+    assert config.flat(asked)["global_batch"] == 10
+
+
+def test_a_run_that_came_meanwhile_is_not_overwritten(tmp_path: Path) -> None:
+    run.write_settings(tmp_path / "run", settings(global_batch=10))
+    with pytest.raises(FileExistsError):
+        run.write_settings(tmp_path / "run", settings(global_batch=20))
+    kept = yaml.safe_load((tmp_path / "run" / "config.yaml").read_text())
+    assert kept["global_batch"] == 10
+
+
+def test_going_on_writes_the_settings_that_hold_now(tmp_path: Path) -> None:
+    run.write_settings(tmp_path / "run", settings(global_batch=10))
+    again = dataclasses.replace(settings(global_batch=10), run=RunConfig(resume=True, log_every=3))
+    run.write_settings(tmp_path / "run", again)
+    assert yaml.safe_load((tmp_path / "run" / "config.yaml").read_text())["log_every"] == 3
+
+
+def test_the_result_is_json_with_a_final_newline(tmp_path: Path) -> None:
+    run.write_result(tmp_path, {"accuracy": np.float64(0.5), "examples": 7})
+    text = (tmp_path / "eval.json").read_text()
+    assert text.endswith("}\n")
+    assert json.loads(text) == {"accuracy": 0.5, "examples": 7}
+    assert [path.name for path in tmp_path.iterdir()] == ["eval.json"]
+
+
+def test_a_run_goes_on_with_its_own_data_set_wherever_it_lies(data: run.Data) -> None:
+    state = json.loads(json.dumps(run.data_state(data)))
+    elsewhere = dataclasses.replace(data, folder=Path("/elsewhere"))
+    run.check_data_state(state, elsewhere, Path("run"))
+
+
+def test_versions_name_all_that_ranks_must_share() -> None:
+    found = run.versions()
+    assert list(found) == ["python", "hvd-train", "horovod", "tensorflow", "keras", "numpy"]
+    assert all(found.values())
