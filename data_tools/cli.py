@@ -10,7 +10,12 @@ from data_tools.errors import parse_flags, run_main, unknown_command
 COMMANDS = {
     "make-captcha": ("data_tools.generate", "MakeCaptcha", "draw captchas with their labels"),
     "captcha-to-tfrecord": (
-        "data_tools.convert", "CaptchaToTfrecord", "convert captchas and a CSV of labels"
+        "data_tools.convert_captcha", "CaptchaToTfrecord",
+        "convert captchas and a CSV of labels",
+    ),
+    "cifar-to-tfrecord": (
+        "data_tools.convert_cifar", "CifarToTfrecord",
+        "convert the binary files of CIFAR-10 or CIFAR-100",
     ),
     "verify": ("data_tools.verify", "Verify", "check every byte of a data set"),
     "info": ("data_tools.info", "Info", "show what is in a data set"),

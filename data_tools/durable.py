@@ -1,10 +1,11 @@
 """Writes that survive a crash: flushed to the disk, and whole under their final name."""
 
+import fcntl
 import os
 from pathlib import Path
 
 
-def write_synced(path: Path, data: bytes) -> None:
+def write_synced(path: Path, data: bytes | memoryview) -> None:
     """Writes a file and flushes it to the disk."""
     with path.open("wb") as file:
         file.write(data)
@@ -27,3 +28,17 @@ def sync_folder(folder: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def try_lock(descriptor: int) -> bool:
+    """Locks an open file or folder for this process; False while another holds it.
+
+    A killed process holds no lock. A file system without locks, such as some NFS, lets all pass.
+    """
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:
+        return True
+    return True

@@ -82,6 +82,11 @@ class DataError(Exception):
             shown.append(f"... {len(self.faults)} faults, {MAX_FAULTS_SHOWN} shown")
         return "\n".join(map(one_line, [*shown, str(self)]))
 
+    def print(self) -> None:
+        """Writes the message to standard error, at once, or a launcher's tags would part it."""
+        sys.stderr.write(self.report() + "\n")
+        sys.stderr.flush()
+
 
 def one_line(text: str) -> str:
     """Replaces line breaks and all that isn't printable, which would split or hide the message."""
@@ -166,7 +171,7 @@ def run_main(main: Callable[[], None], *, debug: bool = False) -> int:
         if debug:
             traceback.print_exc()
         fault = from_os_error(error) if isinstance(error, OSError) else error
-        print(fault.report(), file=sys.stderr, flush=True)
+        fault.print()
         if isinstance(error, OSError):
             _discard_stdout()
         return EXIT_CODES[fault.kind]

@@ -1,6 +1,7 @@
 """`data_tools make-captcha`: draws captchas with their labels, to learn and to measure with."""
 
 import io
+import os
 import random
 import string
 from collections.abc import Sequence
@@ -62,6 +63,7 @@ def main(command: MakeCaptcha) -> None:
         labels = [label for some in drawn for label in some]
         lines = "".join(f"{index},{label}\n" for index, label in enumerate(labels))
         write_synced(folder / "labels.csv", lines.encode())
+        os.sync()  # one for all images: thousands of single ones would take longer than drawing
     print(f"{command.out}: {command.count} captchas of {SIZE[0]}x{SIZE[1]}, labels in labels.csv")
 
 

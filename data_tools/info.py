@@ -15,7 +15,7 @@ from data_tools.manifest import Manifest
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Info:
-    """Shows the splits of a data set, its images and how often each character occurs."""
+    """Shows the splits of a data set, its images and how often each class or character occurs."""
 
     folder: tyro.conf.Positional[Path]
     """Data set folder."""
@@ -37,15 +37,19 @@ def main(command: Info) -> None:
 def collect(folder: Path, manifest: Manifest) -> dict[str, Any]:
     """Returns the facts of a data set in plain values.
 
-    `positions` counts the characters at each place of the labels, over all splits.
+    Over all splits, `classes` counts the examples of each class, `positions` the characters at each
+    place of the labels.
     """
+    classes: Counter[str] = Counter()
     positions: list[Counter[str]] = []
     for split in manifest.splits.values():
         manifests.check_sizes(folder, split)
         for shard in split.shards:
             for index, (offset, record) in enumerate(tfrecord.read_records(folder / shard.file)):
                 where = f"{folder / shard.file}:record {index}:byte {offset}"
-                for place, character in enumerate(schema.text_of(record, where)):
+                text = schema.text_of(record, manifest, where)
+                classes[text] += manifest.classes is not None
+                for place, character in enumerate(text if manifest.label else ""):
                     if place == len(positions):
                         positions.append(Counter())
                     positions[place][character] += 1
@@ -63,6 +67,7 @@ def collect(folder: Path, manifest: Manifest) -> dict[str, Any]:
         },
         "charset": label.charset if label else None,
         "lengths": [label.min_length, label.max_length] if label else None,
+        "classes": {name: classes[name] for name in manifest.classes or ()},
         "skipped": len(manifest.skipped),
         "positions": [dict(sorted(counts.items())) for counts in positions],
     }  # fmt: skip
@@ -84,6 +89,9 @@ def describe(facts: dict[str, Any]) -> list[str]:
         shortest, longest = facts["lengths"]
         length = f"{shortest}" if shortest == longest else f"{shortest} to {longest}"
         lines.append(f"  labels: {length} of {len(facts['charset'])}: {facts['charset']}")
+    if facts["classes"]:
+        each = " ".join(f"{name}:{count}" for name, count in facts["classes"].items())
+        lines.append(f"  classes: {each}")
     for place, counts in enumerate(facts["positions"]):
         each = " ".join(f"{character}:{count}" for character, count in counts.items())
         lines.append(f"  position {place}: {each}")

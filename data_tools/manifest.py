@@ -76,7 +76,11 @@ class Split:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Manifest:
-    """The whole of manifest.json."""
+    """The whole of manifest.json.
+
+    A set of captchas has `label`, a set of classes has their names in `classes`, and in
+    `coarse_classes` those of the superclasses, if it has such.
+    """
 
     tool: str
     name: str
@@ -87,6 +91,7 @@ class Manifest:
     classes: tuple[str, ...] | None
     skipped: tuple[str, ...]
     splits: dict[str, Split]
+    coarse_classes: tuple[str, ...] | None = None
 
     def split(self, name: str, folder: Path) -> Split:
         """Returns a split, or says which there are."""
@@ -99,6 +104,8 @@ class Manifest:
 def dump(manifest: Manifest) -> bytes:
     """The bytes of manifest.json; the same for equal manifests."""
     fields = {"format": FORMAT, **dataclasses.asdict(manifest)}
+    if manifest.coarse_classes is None:
+        del fields["coarse_classes"]
     return (json.dumps(fields, indent=1, ensure_ascii=False) + "\n").encode()
 
 
@@ -132,7 +139,9 @@ def parse(data: bytes) -> Manifest:
         raise ValueError(f"format is not {FORMAT}")
     fields["image"] = ImageSpec(**fields["image"])
     fields["label"] = LabelSpec(**fields["label"]) if fields["label"] else None
-    fields["classes"] = tuple(fields["classes"]) if fields["classes"] is not None else None
+    for names in ("classes", "coarse_classes"):
+        if fields.get(names) is not None:
+            fields[names] = tuple(fields[names])
     fields["skipped"] = tuple(fields["skipped"])
     fields["splits"] = {name: _parse_split(split) for name, split in fields["splits"].items()}
     manifest = Manifest(**fields)
@@ -156,7 +165,7 @@ def _check_types(manifest: Manifest) -> None:
     image, label = manifest.image, manifest.label
     numbers = [image.height, image.width, image.channels]
     texts = [manifest.tool, manifest.name, manifest.kind, image.encoding]
-    texts += [*(manifest.classes or ()), *manifest.skipped]
+    texts += [*(manifest.classes or ()), *(manifest.coarse_classes or ()), *manifest.skipped]
     if label is not None:
         numbers += [label.min_length, label.max_length]
         texts += [label.charset, label.case]

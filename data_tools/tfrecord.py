@@ -16,6 +16,8 @@ from pathlib import Path
 from typing import BinaryIO
 
 import google_crc32c
+import numpy as np
+import numpy.typing as npt
 
 from data_tools.errors import INTEGRITY, DataError, os_errors
 
@@ -34,6 +36,18 @@ def frame(record: bytes) -> bytes:
     """Returns the record with its length and both checksums around it."""
     length = struct.pack("<Q", len(record))
     return b"".join((length, _masked_crc(length), record, _masked_crc(record)))
+
+
+def frame_rows(rows: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
+    """Frames records of one length: uint8 [n, length] to [n, length + 16], as `frame` does each."""
+    length = struct.pack("<Q", rows.shape[1])
+    header = np.frombuffer(length + _masked_crc(length), np.uint8)
+    framed = np.empty((len(rows), HEADER_BYTES + rows.shape[1] + FOOTER_BYTES), np.uint8)
+    framed[:, :HEADER_BYTES] = header
+    framed[:, HEADER_BYTES:-FOOTER_BYTES] = rows
+    for row in framed:
+        row[-FOOTER_BYTES:] = np.frombuffer(_masked_crc(row[HEADER_BYTES:-FOOTER_BYTES]), np.uint8)
+    return framed
 
 
 def unframe(buffer: bytes | memoryview | mmap, start: int, stop: int, where: str) -> bytes:
@@ -111,7 +125,7 @@ def _compression(header: bytes) -> str:
     return ""
 
 
-def _masked_crc(data: bytes) -> bytes:
+def _masked_crc(data: bytes | npt.NDArray[np.uint8]) -> bytes:
     """CRC-32C, rotated and shifted as TensorFlow does, so that a CRC of CRCs stays strong."""
     crc: int = google_crc32c.value(data)
     rotated = crc >> 15 | crc << 17

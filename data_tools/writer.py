@@ -6,23 +6,24 @@ task, which writes a file for each split. So the bytes don't depend on how many 
 and few files are open at once.
 """
 
-import fcntl
 import hashlib
 import io
+import itertools
 import os
 import shutil
 import tempfile
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
 import numpy as np
+import numpy.typing as npt
 
 from data_tools import schema, tfrecord
-from data_tools.durable import sync_folder, write_synced
+from data_tools.durable import sync_folder, try_lock, write_synced
 from data_tools.errors import CONFIG, DataError, from_os_error
 from data_tools.manifest import FILE_NAME, Manifest, Shard, Split, dump
 
@@ -54,6 +55,20 @@ def atomic_folder(target: Path, *, overwrite: bool | None = None) -> Iterator[Pa
         raise from_os_error(error, target) from error
 
 
+def check_inputs_stay(out: Path, inputs: Iterable[tuple[str, Path]]) -> None:
+    """Raises CONFIG when an input, given with its name, lies in a folder that `out` replaces."""
+    replaced = (out.resolve(), Path(f"{out.resolve()}{INCOMPLETE}"))
+    for what, path in inputs:
+        if any(path.resolve().is_relative_to(folder) for folder in replaced):
+            raise DataError(CONFIG, out, f"it holds the {what}", fix="choose another folder")
+
+
+def split_evenly(count: int, parts: int) -> list[range]:
+    """Cuts range(count) into at most `parts` contiguous ranges, none of them empty."""
+    bounds = [count * part // parts for part in range(parts + 1)]
+    return [range(a, b) for a, b in itertools.pairwise(bounds) if a < b]
+
+
 @contextmanager
 def _sole_writer(folder: Path) -> Iterator[None]:
     """Makes the folder, or empties what a killed run left, and removes it after an error."""
@@ -75,16 +90,11 @@ def _sole_writer(folder: Path) -> Iterator[None]:
 
 
 def _lock(descriptor: int, folder: Path) -> None:
-    """Raises CONFIG when another process writes the folder; a killed one holds no lock."""
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        # The other may have renamed the folder after we opened it.
-        free = folder.exists() and os.path.samestat(os.fstat(descriptor), folder.stat())
-    except BlockingIOError:
-        free = False
-    except OSError:
-        free = True  # a file system without locks for folders, such as NFS
-    if not free:
+    """Raises CONFIG when another process writes the folder."""
+    free = try_lock(descriptor)
+    # The other may have renamed the folder after we opened it.
+    there = folder.exists() and os.path.samestat(os.fstat(descriptor), folder.stat())
+    if not (free and there):
         raise DataError(CONFIG, folder, "another process is writing it", fix="wait for it to end")
 
 
@@ -168,6 +178,14 @@ class WrittenShard:
     path: Path
     lengths: np.ndarray
     sha256: str
+
+
+def write_rows(path: Path, framed: npt.NDArray[np.uint8]) -> WrittenShard:
+    """Writes a shard of records of one length, uint8 [n, bytes of a framed record], at once."""
+    data = framed.reshape(-1).data
+    write_synced(path, data)
+    lengths = np.full(len(framed), framed.shape[1], np.int64)
+    return WrittenShard(path, lengths, hashlib.sha256(data).hexdigest())
 
 
 def write_chunk(

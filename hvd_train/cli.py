@@ -4,13 +4,14 @@ import sys
 from collections.abc import Sequence
 
 from data_tools.errors import run_main, unknown_command
-from hvd_train import captcha
+from hvd_train import captcha, cifar
 
-COMMANDS = {"captcha": captcha.main}
+COMMANDS = {"cifar": cifar.main, "captcha": captcha.main}
 
 USAGE = """usage: hvd_train COMMAND [FLAGS]
 
 commands:
+  cifar     train the CIFAR-10 tutorial's network on one or many ranks
   captcha   train a captcha recogniser on one or many ranks
 
 hvd_train COMMAND --help shows the flags of a command."""

@@ -44,12 +44,16 @@ class DataConfig:
     """GiB a rank: a smaller split is held decoded, a larger one is read by offset through mmap."""
     shuffle: bool = True
     """Visit the examples in a new order each epoch."""
-    augment: Literal["none", "shift"] = "none"
-    """shift: move each picture at random by up to 10 % of its height and 8 % of its width."""
+    augment: Literal["none", "shift", "distort"] = "none"
+    """shift: move each picture at random by up to 10 % of its height and 8 % of its width;
+    distort: crop, mirror and change the contrast at random, as the CIFAR-10 tutorial did."""
+    input_threads: int = 1
+    """Threads a rank that prepare batches."""
 
     def __post_init__(self) -> None:
         if not self.memory_budget >= 0:
             raise ValueError(f"--memory-budget is {self.memory_budget}; it must not be negative")
+        _positive(input_threads=self.input_threads)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -78,6 +82,8 @@ class OptimConfig:
     """Epochs over which the rate rises linearly from 0."""
     momentum: float = 0.9
     """Momentum of the momentum optimizer."""
+    weight_decay: float = 0.0
+    """L2 penalty: this x half the sum of squares of the model's decayed weights."""
     ema_decay: float = 0.9999
     """Decay of the moving averages of the weights, min(this, (1 + t) / (10 + t)) at step t."""
 
@@ -88,8 +94,11 @@ class OptimConfig:
         )  # fmt: skip
         if self.base_lr > MAX_RATE:
             raise ValueError(f"--base-lr is {self.base_lr}; it must be at most {MAX_RATE:g}")
-        if not 0 <= self.warmup_epochs < math.inf:
-            raise ValueError(f"--warmup-epochs is {self.warmup_epochs}; it must not be negative")
+        for flag, value in (
+            ("--warmup-epochs", self.warmup_epochs), ("--weight-decay", self.weight_decay)
+        ):  # fmt: skip
+            if not 0 <= value < math.inf:
+                raise ValueError(f"{flag} is {value}; it must not be negative")
         for flag, value in (("--momentum", self.momentum), ("--ema-decay", self.ema_decay)):
             if not 0 <= value < 1:
                 raise ValueError(f"{flag} is {value}; it must be at least 0 and below 1")
@@ -163,20 +172,41 @@ class CaptchaConfig(TrainConfig):
     )  # fmt: skip
 
     def __post_init__(self) -> None:
+        if self.data.augment == "distort":
+            raise ValueError("--augment distort is for classes; captchas take shift or none")
         _positive(init_stddev=self.init_stddev)
         if self.init_stddev is not None and self.model != "linear":
             raise ValueError("--init-stddev is of --model linear; leave it out or pass that")
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CifarConfig(TrainConfig):
+    """Trains the TensorFlow CIFAR-10 tutorial's network on one or many ranks."""
+
+    model: Literal["tutorial"] = "tutorial"
+    """tutorial: two convolutions with local response normalisation, two hidden dense layers."""
+    image_size: int = 24
+    """Pixels a side that the network sees: a random crop in training, the middle in evaluation."""
+    data: DataConfig = field(default_factory=lambda: DataConfig(augment="distort"))
+    optim: OptimConfig = field(
+        default_factory=lambda: OptimConfig(optimizer="sgd", weight_decay=0.004)
+    )
+
+    def __post_init__(self) -> None:
+        _positive(image_size=self.image_size)
+        if self.data.augment == "shift":
+            raise ValueError("--augment shift is for captchas; classes take distort or none")
+
+
 # Settings that may change on --resume: they decide what is read from where, written or shown, not
 # what is computed.
 FREE_ON_RESUME = frozenset({
-    "data", "memory_budget", "name", "runs_dir", "resume", "checkpoint_every", "keep_checkpoints",
-    "eval_every", "log_every", "config", "debug",
+    "data", "memory_budget", "input_threads", "name", "runs_dir", "resume", "checkpoint_every",
+    "keep_checkpoints", "eval_every", "log_every", "config", "debug",
 })  # fmt: skip
 OF_THIS_CALL = frozenset({"name", "runs_dir", "resume", "config", "debug"})
 # Settings that may differ between ranks, since hosts may hold their files in different places.
-FREE_BETWEEN_RANKS = frozenset({"data", "runs_dir", "config", "memory_budget"})
+FREE_BETWEEN_RANKS = frozenset({"data", "runs_dir", "config", "memory_budget", "input_threads"})
 
 
 def parse_config(

@@ -7,7 +7,6 @@ stands inside `if world.is_chief`, and work that may fail on one rank runs insid
 import json
 import os
 import socket
-import sys
 import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -139,7 +138,7 @@ def agree(world: World, error: DataError | None) -> None:
     if world.rank == failed[0] and error is not None:
         if world.debug:
             traceback.print_exception(error)
-        print(error.report(), file=sys.stderr, flush=True)
+        error.print()
     # A launcher ends the other ranks as soon as one exits: none may before the line is written.
     allgather_json(None)
     raise SystemExit(codes[failed[0]])

@@ -10,7 +10,7 @@ from hvd_train import dist
 from hvd_train.data.sharding import even_split
 from hvd_train.data.source import Batch, Source
 from hvd_train.dist import World
-from hvd_train.task import Recogniser
+from hvd_train.task import TaskModel
 
 BATCH = 256
 """Examples a rank and forward pass; it changes the speed, not the result."""
@@ -33,8 +33,8 @@ class Evaluation:
 class Evaluator:
     """Holds the compiled forward pass, so that it is traced once a run."""
 
-    def __init__(self, recogniser: Recogniser, source: Source, world: World) -> None:
-        self._recogniser = recogniser
+    def __init__(self, task_model: TaskModel, source: Source, world: World) -> None:
+        self._task_model = task_model
         self._source = source
         self._world = world
         self._forward = tf.function(self._outputs_and_loss, reduce_retracing=True)
@@ -44,8 +44,9 @@ class Evaluator:
         sums = np.zeros(3)
         with dist.agreed(self._world):
             for batch in self._own_batches():
-                outputs, loss = self._forward(batch.images, batch.labels)
-                correct = self._recogniser.correct(outputs.numpy(), batch.labels)
+                inputs = self._task_model.eval_inputs(batch.images)
+                outputs, loss = self._forward(inputs, batch.labels)
+                correct = self._task_model.correct(outputs.numpy(), batch.labels)
                 sums += [len(batch.ids), correct.sum(), float(loss)]
         examples, correct_sum, loss_sum = dist.sum_over_ranks(sums)
         return Evaluation(round(examples), round(correct_sum), loss_sum / examples)
@@ -56,8 +57,8 @@ class Evaluator:
             yield self._source.gather(np.arange(start, min(start + BATCH, share.stop)))
 
     def _outputs_and_loss(
-        self, images: tf.Tensor, labels: tf.Tensor
+        self, inputs: tf.Tensor, labels: tf.Tensor
     ) -> tuple[tf.Tensor, tf.Tensor]:
-        outputs = self._recogniser.model(images, training=False)
-        losses = self._recogniser.losses(outputs, labels)
+        outputs = self._task_model.model(inputs, training=False)
+        losses = self._task_model.losses(outputs, labels)
         return outputs, tf.reduce_sum(tf.cast(losses, tf.float64))

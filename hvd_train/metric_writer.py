@@ -3,19 +3,23 @@
 import datetime
 import json
 import sys
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import tensorflow as tf
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+from tensorboard.compat.proto.event_pb2 import Event, SessionLog
+from tensorboard.plugins.scalar.summary_v2 import scalar_pb
+from tensorboard.summary.writer.event_file_writer import EventFileWriter
 
 from data_tools import launch_env
 from data_tools.durable import write_atomically
 from data_tools.errors import os_errors
 
 METRICS_FILE = "metrics.jsonl"
+TENSORBOARD = "tensorboard"
 TRAIN = "train"
 """What stands for the split in the lines of training steps."""
 
@@ -23,12 +27,15 @@ TRAIN = "train"
 class MetricWriter:
     """Writes each number once, by the same name in metrics.jsonl and in TensorBoard."""
 
-    def __init__(self, run: Path, progress: Progress | None) -> None:
+    def __init__(self, run: Path, step: int, progress: Progress | None) -> None:
         self._path = run / METRICS_FILE
         self._progress = progress
         with os_errors(self._path):
             self._file = self._path.open("a", encoding="utf-8")
-            self._tensorboard = tf.summary.create_file_writer(str(run / "tensorboard"))
+            self._tensorboard = EventFileWriter(str(run / TENSORBOARD))
+            # At this mark TensorBoard drops what it has of `step` and later ones.
+            start = SessionLog(status=SessionLog.START)
+            self._tensorboard.add_event(Event(step=step, session_log=start))
 
     def write(self, step: int, prefix: str, values: Mapping[str, float]) -> None:
         """Writes numbers of one step.
@@ -42,9 +49,15 @@ class MetricWriter:
         with os_errors(self._path):
             self._file.write(json.dumps(line) + "\n")
             self._file.flush()
-        with self._tensorboard.as_default(step=step):
+        self.show(step, prefix, values)
+
+    def show(self, step: int, prefix: str, values: Mapping[str, float]) -> None:
+        """Writes numbers to TensorBoard alone."""
+        with os_errors(self._path.parent / TENSORBOARD):
             for name, value in values.items():
-                tf.summary.scalar(f"{prefix}/{name}", value)
+                summary = scalar_pb(f"{prefix}/{name}", value)
+                event = Event(step=step, wall_time=time.time(), summary=summary)
+                self._tensorboard.add_event(event)
 
     def say(self, text: str) -> None:
         """Shows a line with the time before it, above the progress bar if there is one."""
@@ -102,12 +115,15 @@ def open_writer(
     if not is_chief:
         yield SilentWriter()
         return
-    forget_lines_after(run / METRICS_FILE, step)
+    kept = forget_lines_after(run / METRICS_FILE, step)
     # Under a launcher standard output may look like a terminal (mpirun gives each rank one) but is
     # read by the launcher, which would pass on a thousand redrawn bars.
     alone = launch_env.read().launcher == "none"
     progress = _progress_bar(step, total_steps) if alone and sys.stdout.isatty() else None
-    writer = MetricWriter(run, progress)
+    writer = MetricWriter(run, step, progress)
+    for at, prefix, values in map(_parts, kept):
+        if at == step:  # an evaluation, which TensorBoard drops with what is done again
+            writer.show(at, prefix, values)
     try:
         if progress is None:
             yield writer
@@ -123,14 +139,26 @@ def timestamp() -> str:
     return datetime.datetime.now().isoformat(sep=" ", timespec="microseconds")
 
 
-def forget_lines_after(path: Path, step: int) -> None:
-    """Takes out of a metrics.jsonl what comes after `step` updates, and a line cut by a crash."""
+def forget_lines_after(path: Path, step: int) -> list[str]:
+    """Takes out of a metrics.jsonl what comes after `step` updates, and a line cut by a crash.
+
+    Returns:
+        The lines that stay.
+    """
     if not path.exists():
-        return
+        return []
     with os_errors(path):
         lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
-        kept = [line + "\n" for line in lines if _is_before(line, step)]
-        write_atomically(path, "".join(kept).encode())
+        kept = [line for line in lines if _is_before(line, step)]
+        write_atomically(path, "".join(line + "\n" for line in kept).encode())
+    return kept
+
+
+def _parts(line: str) -> tuple[int, str, dict[str, float]]:
+    """Step, split and numbers of a line."""
+    fields = json.loads(line)
+    fields.pop("time", None)
+    return fields.pop("step"), fields.pop("split"), fields
 
 
 def _is_before(line: str, step: int) -> bool:

@@ -67,6 +67,21 @@ def build_optimizer(config: OptimConfig) -> keras.optimizers.Optimizer:
     return keras.optimizers.SGD(learning_rate=0.0, momentum=momentum, name="optimizer")
 
 
+def l2_penalty(
+    decayed: Sequence[keras.Variable], weight_decay: float
+) -> tuple[Any, dict[str, Any]]:
+    """Returns the penalty on large weights and its gradients by variable path.
+
+    The penalty is weight_decay x half the sum of squares, as tf.nn.l2_loss has it. It is the same
+    on every rank, so it is added after the gradients' sum over ranks.
+    """
+    if not weight_decay:
+        return 0.0, {}
+    halves = [tf.nn.l2_loss(variable.value) for variable in decayed]
+    pulls = {variable.path: weight_decay * variable.value for variable in decayed}
+    return weight_decay * tf.add_n(halves), pulls
+
+
 def ema_decay(decay: float, step: int) -> float:
     """Returns the decay at a step: the ramp of the TensorFlow CIFAR-10 tutorial."""
     return min(decay, (1 + step) / (10 + step))

@@ -9,10 +9,12 @@ The run folder:
               eval.json        the last checkpoint, evaluated once
 """
 
+import contextlib
 import dataclasses
 import json
+import os
 import platform
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -24,7 +26,7 @@ import yaml
 
 import data_tools
 from data_tools import datasets, manifest
-from data_tools.durable import write_atomically
+from data_tools.durable import try_lock, write_atomically
 from data_tools.errors import CONFIG, HOST, INTEGRITY, DataError
 from data_tools.manifest import Manifest
 from hvd_train import checkpoint, config, dist
@@ -210,11 +212,26 @@ def describe(settings: TrainConfig, data: Data, world: World) -> list[str]:
     ]
 
 
-def write_settings(folder: Path, settings: TrainConfig) -> None:
-    """Creates the run folder with its config.yaml; one that came meanwhile is another run's."""
-    values = yaml.safe_dump(config.flat(settings), sort_keys=False)
+@contextlib.contextmanager
+def sole_writer(folder: Path, settings: TrainConfig) -> Iterator[None]:
+    """Makes the run folder, or takes the one to go on with, and keeps other runs out of it.
+
+    Raises:
+        DataError: CONFIG when another process trains in it.
+    """
     folder.mkdir(parents=True, exist_ok=settings.run.resume)
-    write_atomically(folder / CONFIG_FILE, values.encode())
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        if not try_lock(descriptor):
+            raise DataError(
+                CONFIG, folder, "another process is training in it",
+                fix="wait for it to end, or start a run with another --name",
+            )  # fmt: skip
+        values = yaml.safe_dump(config.flat(settings), sort_keys=False)
+        write_atomically(folder / CONFIG_FILE, values.encode())
+        yield
+    finally:
+        os.close(descriptor)
 
 
 def write_result(folder: Path, values: dict[str, Any]) -> None:

@@ -20,13 +20,13 @@ from data_tools.errors import CONFIG, NUMERIC, DataError
 from hvd_train import checkpoint, dist, optim, run
 from hvd_train.checkpoint import Checkpoint
 from hvd_train.config import TrainConfig
-from hvd_train.data import augment, pipeline, sharding
+from hvd_train.data import pipeline, sharding
 from hvd_train.data.source import Batch, MemorySource
 from hvd_train.dist import World
 from hvd_train.evaluate import Evaluation, Evaluator
 from hvd_train.metric_writer import TRAIN, MetricWriter, open_writer, timestamp
 from hvd_train.run import Data
-from hvd_train.task import Recogniser, Task
+from hvd_train.task import Task, TaskModel
 
 C = TypeVar("C", bound=TrainConfig)
 
@@ -34,12 +34,13 @@ C = TypeVar("C", bound=TrainConfig)
 class Trainer:
     """A model with its optimizer and moving averages, and the step that updates them."""
 
-    def __init__(self, recogniser: Recogniser, config: TrainConfig) -> None:
+    def __init__(self, task_model: TaskModel, config: TrainConfig) -> None:
         assert config.optim.global_batch is not None
-        self.recogniser = recogniser
+        self.task_model = task_model
         self._global_batch = config.optim.global_batch
+        self._weight_decay = config.optim.weight_decay
         self._dtype = config.run.dtype
-        self._model = recogniser.model
+        self._model = task_model.model
         self._optimizer = optim.build_optimizer(config.optim)
         self._optimizer.build(self._model.trainable_variables)
         self.ema = optim.MovingAverage(self._model.variables)
@@ -49,7 +50,8 @@ class Trainer:
         """Trains on this rank's share of a global batch; a collective.
 
         Returns:
-            The loss before the update, averaged over the global batch, and this rank's outputs.
+            The loss before the update, averaged over the global batch, with the penalty of weight
+            decay, and this rank's outputs.
         """
         loss, outputs = self._compiled_update(
             batch.images,
@@ -63,14 +65,17 @@ class Trainer:
         variables = self._model.trainable_variables
         with tf.GradientTape() as tape:
             outputs = self._model(images, training=True)
-            loss = tf.reduce_sum(self.recogniser.losses(outputs, labels))
+            loss = tf.reduce_sum(self.task_model.losses(outputs, labels))
         gradients = tape.gradient(loss, [variable.value for variable in variables])
         # Sums over examples, divided by the global batch: exact when ranks have unequal shares.
-        *gradients, loss = dist.allreduce_sum([*gradients, loss])
+        sums = dist.allreduce_sum([*gradients, loss])
+        *gradients, loss = (total / self._global_batch for total in sums)
+        penalty, pulls = optim.l2_penalty(self.task_model.decayed, self._weight_decay)
+        gradients = [g + pulls.get(v.path, 0) for g, v in zip(gradients, variables, strict=True)]
         self._optimizer.learning_rate.assign(rate)
-        self._optimizer.apply([g / self._global_batch for g in gradients], variables)
+        self._optimizer.apply(gradients, variables)
         self.ema.update(decay)
-        return loss / self._global_batch, outputs
+        return loss + penalty, outputs
 
     def broadcast(self) -> None:
         """Gives every rank the chief's weights, optimizer state and moving averages."""
@@ -160,7 +165,7 @@ def train_and_evaluate(task: Task, config: C, given: Collection[str], world: Wor
     with contextlib.ExitStack() as stack:
         with dist.agreed(world):
             if world.is_chief:
-                run.write_settings(folder, config)
+                stack.enter_context(run.sole_writer(folder, config))
             writer = stack.enter_context(
                 open_writer(
                     folder, is_chief=world.is_chief, step=start, total_steps=loop.total_steps
@@ -196,14 +201,16 @@ class Loop:
         self._data, self._world = data, world
         self._global_batch = config.optim.global_batch
         self.total_steps = run.steps_of(config, len(data.train))
-        self._evaluator = Evaluator(trainer.recogniser, data.test, world)
+        self._evaluator = Evaluator(trainer.task_model, data.test, world)
         self._input_wait = pipeline.InputWait()
         self._clock = Clock()
 
     def run(self, folder: Path, start: int, writer: MetricWriter) -> Evaluation:
         """Trains from step `start` to the last, and evaluates the last checkpoint."""
         steps = range(start, self.total_steps)
-        batches = pipeline.prefetch(self._own_batch, steps, self._input_wait)
+        batches = pipeline.prefetch(
+            self._own_batch, steps, self._input_wait, threads=self._config.data.input_threads
+        )
         evaluation, started = None, time.perf_counter()
         for step in steps:
             self._train(step, self._next(batches), writer)
@@ -224,6 +231,10 @@ class Loop:
                 f"{len(steps)} steps in {time.perf_counter() - started:.1f} s, of which "
                 f"{self._input_wait.seconds:.1f} s waited for input"
             )
+        writer.say(
+            f"{self._config.data.test_split}: {evaluation.correct} of {evaluation.examples} right "
+            f"after {max(start, self.total_steps)} steps"
+        )
         self._write_result(folder, max(start, self.total_steps), evaluation)
         return evaluation
 
@@ -235,21 +246,17 @@ class Loop:
             return next(batches)
 
     def _own_batch(self, step: int) -> Batch:
-        """Reads and augments this rank's share of the global batch."""
+        """Reads this rank's share of the global batch, as the model takes it."""
         data, seed = self._data.train, self._config.run.seed
         ids, epochs = sharding.global_batch(
             step, size=self._global_batch, num_examples=len(data),
             seed=seed, shuffle=self._config.data.shuffle,
         )  # fmt: skip
         share = sharding.even_split(len(ids), rank=self._world.rank, size=self._world.size)
-        batch = data.gather(ids[share.start : share.stop])
-        if self._config.data.augment == "none":
-            return batch
-        moved = augment.shift(
-            batch.images, batch.ids, epochs[share.start : share.stop],
-            seed=seed, num_examples=len(data),
-        )  # fmt: skip
-        return dataclasses.replace(batch, images=moved)
+        own = slice(share.start, share.stop)
+        batch = data.gather(ids[own])
+        inputs = self._trainer.task_model.train_inputs(batch.images, batch.ids, epochs[own])
+        return dataclasses.replace(batch, images=inputs)
 
     def _epoch(self, step: int) -> float:
         return step * self._global_batch / len(self._data.train)
@@ -278,20 +285,22 @@ class Loop:
             )  # fmt: skip
             dist.agree(self._world, fault)
         if step % self._config.run.log_every == 0:
-            self._show(step, loss, rate, self._accuracy(outputs, batch), writer)
+            accuracy = self._accuracy(outputs, batch) if self._task.shown_each_step else None
+            self._show(step, loss, rate, accuracy, writer)
 
     def _accuracy(self, outputs: np.ndarray, batch: Batch) -> float:
         """The share of the global batch whose whole label is right; a collective."""
-        correct = self._trainer.recogniser.correct(outputs, batch.labels).sum()
+        correct = self._trainer.task_model.correct(outputs, batch.labels).sum()
         return float(dist.sum_over_ranks(np.array([correct]))[0]) / self._global_batch
 
     def _show(
-        self, step: int, loss: float, rate: float, accuracy: float, writer: MetricWriter
+        self, step: int, loss: float, rate: float, accuracy: float | None, writer: MetricWriter
     ) -> None:
         sec_per_batch = self._clock.seconds_a_step()
+        shown = {} if accuracy is None else {self._task.metric: accuracy}
         values = {
             "loss": loss,
-            self._task.metric: accuracy,
+            **shown,
             "learning_rate": rate,
             "epoch": self._epoch(step),
             "examples_per_sec": self._global_batch / sec_per_batch,
@@ -299,11 +308,10 @@ class Loop:
             "input_wait_sec": self._input_wait.seconds,
         }
         speed = f"{values['examples_per_sec']:.1f} examples/sec; {sec_per_batch:.3f} sec/batch"
+        words = "".join(f", {self._task.metric_in_words} = {value:.3f}" for value in shown.values())
         with dist.agreed(self._world):
             writer.write(step, TRAIN, values)
-            writer.advance(
-                step, f"loss = {loss:.2f}, {self._task.metric} = {accuracy:.3f} ({speed})"
-            )
+            writer.advance(step, f"loss = {loss:.2f}{words} ({speed})")
         self._clock.restart()
 
     def _evaluate(self) -> Evaluation:
@@ -316,10 +324,7 @@ class Loop:
             writer.write(
                 done, split, {"loss": evaluation.loss, self._task.metric: evaluation.accuracy}
             )
-            writer.say(
-                f"{split} {self._task.metric} = {evaluation.accuracy:.4f} "
-                f"({evaluation.correct} of {evaluation.examples}) after {done} steps"
-            )
+            writer.say(f"{self._task.metric_in_words} = {evaluation.accuracy:.3f}")
 
     def _save(self, folder: Path, done: int) -> None:
         with dist.agreed(self._world):

@@ -26,6 +26,8 @@ TEST_DATA = "HVD_TRAIN_TEST_DATA"
 NEVER_SKIPPED = ("tests/parallel/", "tests/cluster/")
 # Marks everything a command starts, since launchers give their children sessions of their own.
 MARK = "HVD_TRAIN_TEST_RUN"
+# A shell lets its background jobs ignore Ctrl-C, and so would all that the tests start there.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 CONSOLE_SCRIPT = "import sys; from {0}.cli import main; sys.argv[0] = '{0}'; sys.exit(main())"
 
 

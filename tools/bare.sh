@@ -85,8 +85,8 @@ fi
 for command in "make train" "make train" "make test"; do
   start=$SECONDS
   as_user "$command" 2>&1 | tee "$system/tmp/log" || fail "$command: failed" "see the lines above"
-  last=$(grep -E 'accuracy = .* after|passed|failed' "$system/tmp/log" | tail -n 1 |
-    sed 's/.*\(test accuracy\)/\1/; s/=\{3,\}//g')
+  last=$(grep -E 'right after|passed|failed' "$system/tmp/log" | tail -n 1 |
+    sed 's/.*: test: //; s/=\{3,\}//g')
   row="| $(date +%F) | $PRETTY_NAME, $(nproc) cores | $command | $((SECONDS - start)) | $last |"
   echo "$row" | tee -a "$results"
 done

@@ -1,15 +1,16 @@
-"""Prepares the next batches in a thread while the current one computes."""
+"""Prepares the next batches in threads while the current one computes."""
 
-import contextlib
-import queue
-import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
+from itertools import islice
 
 from hvd_train.data.source import Batch
 
-DEPTH = 2
+AHEAD = 1
+"""Batches prepared ahead of those that the threads are at."""
 
 
 @dataclass(slots=True)
@@ -19,45 +20,31 @@ class InputWait:
     seconds: float = field(default=0.0)
 
 
-def prefetch(prepare: Callable[[int], Batch], steps: range, wait: InputWait) -> Iterator[Batch]:
-    """Yields the batch of each step, prepared up to 2 ahead in a thread.
+def prefetch(
+    prepare: Callable[[int], Batch], steps: range, wait: InputWait, *, threads: int = 1
+) -> Iterator[Batch]:
+    """Yields the batch of each step, in order, prepared ahead in threads.
 
     Args:
-        prepare: makes this rank's part of the batch of a step.
+        prepare: makes this rank's part of the batch of a step; called from several threads.
         steps: the steps to prepare, in order.
         wait: adds up the time that the consumer waited.
+        threads: how many batches are prepared at a time.
 
     Raises:
         DataError: what reading raised, at the step where it happened.
     """
-    ready: queue.Queue[Batch | Exception] = queue.Queue(maxsize=DEPTH)
-    closed = threading.Event()
-
-    def put(item: Batch | Exception) -> None:
-        while not closed.is_set():
-            with contextlib.suppress(queue.Full):
-                ready.put(item, timeout=0.1)
-                return
-
-    def read() -> None:
-        try:
-            for step in steps:
-                if closed.is_set():
-                    return
-                put(prepare(step))
-        except Exception as error:  # handed over and raised in the training loop
-            put(error)
-
-    reader = threading.Thread(target=read, name="input", daemon=True)
-    reader.start()
+    pool = ThreadPoolExecutor(threads, thread_name_prefix="input")
+    left = iter(steps)
     try:
-        for _ in steps:
+        pending: deque[Future[Batch]] = deque(
+            pool.submit(prepare, step) for step in islice(left, threads + AHEAD)
+        )
+        while pending:
             start = time.perf_counter()
-            item = ready.get()
+            batch = pending.popleft().result()
             wait.seconds += time.perf_counter() - start
-            if isinstance(item, Exception):
-                raise item
-            yield item
+            pending.extend(pool.submit(prepare, step) for step in islice(left, 1))
+            yield batch
     finally:
-        closed.set()
-        reader.join()
+        pool.shutdown(cancel_futures=True)

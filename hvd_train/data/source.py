@@ -1,6 +1,7 @@
 """Reads a split by example number: held decoded in memory, or decoded from mapped shards."""
 
 import mmap
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -21,7 +22,8 @@ class Batch:
     Attributes:
         ids: int64 [n], the examples' numbers in the split.
         images: uint8 [n, height, width, channels].
-        labels: int32 [n, max_length]; a shorter label is filled up with -1.
+        labels: int32 [n, max_length], the characters' places in the charset, a shorter label filled
+            up with -1; or [n, 1], the numbers of the classes.
     """
 
     ids: np.ndarray
@@ -69,6 +71,28 @@ class MappedSource:
             labels[row, : len(label)] = label
         return Batch(np.asarray(ids), images, labels)
 
+    def read_all(self) -> Batch:
+        """Returns the whole split; records that are rows of one length are decoded at once."""
+        ids = np.arange(len(self))
+        decoded = [schema.decode_rows(rows, self._manifest) for rows in self._rows()]
+        parts = [part for part in decoded if part is not None]
+        if not parts or len(parts) < len(decoded):
+            return self.gather(ids)
+        images, labels = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
+        return Batch(ids, images, labels.astype(np.int32)[:, None])
+
+    def _rows(self) -> Iterator[np.ndarray]:
+        """The records of each shard as an array, if all are of one length: uint8 [n, length].
+
+        Their checksums aren't looked at: the hash of the whole shard has been.
+        """
+        lengths = np.diff(self._offsets)
+        if not len(lengths) or np.any(lengths != lengths[0]):
+            return
+        for shard in self._maps:
+            framed = np.frombuffer(shard, np.uint8).reshape(-1, int(lengths[0]))
+            yield framed[:, tfrecord.HEADER_BYTES : -tfrecord.FOOTER_BYTES]
+
     def _record(self, example: int) -> tuple[bytes, str]:
         start, stop = int(self._offsets[example]), int(self._offsets[example + 1])
         shard = int(np.searchsorted(self._shard_ends, start, side="right"))
@@ -103,7 +127,7 @@ def open_source(folder: Path, manifest: Manifest, split_name: str, *, budget: fl
     image = manifest.image
     if len(mapped) * image.height * image.width * image.channels > budget:
         return mapped
-    return MemorySource(mapped.gather(np.arange(len(mapped))))
+    return MemorySource(mapped.read_all())
 
 
 def check_own_hashes(folder: Path, manifest: Manifest, *, local_rank: int, local_size: int) -> None:

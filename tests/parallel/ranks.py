@@ -187,10 +187,10 @@ def gradients(model: str, data: Path, world: dist.World) -> Arrays:
     arrays: Arrays = {}
     for split, lengths in (("even", even), ("lopsided", LOPSIDED[world.size])):
         keras.utils.set_random_seed(3)  # the same weights on every rank and any number of ranks
-        recogniser = task.build_captcha(settings, loaded)
-        alone = one_process_gradients(recogniser, whole)
-        trainer = Trainer(recogniser, settings)
-        variables = train.by_path(recogniser.model.trainable_variables)
+        task_model = task.build_captcha(settings, loaded)
+        alone = one_process_gradients(task_model, whole)
+        trainer = Trainer(task_model, settings)
+        variables = train.by_path(task_model.model.trainable_variables)
         before = {name: variable.numpy() for name, variable in variables.items()}
         start = sum(lengths[: world.rank])
         part = slice(start, start + lengths[world.rank])
@@ -203,16 +203,16 @@ def gradients(model: str, data: Path, world: dist.World) -> Arrays:
     return arrays
 
 
-def one_process_gradients(recogniser: task.Recogniser, batch: Batch) -> Arrays:
+def one_process_gradients(task_model: task.TaskModel, batch: Batch) -> Arrays:
     """The gradient of the mean loss of a batch, without Horovod and without our layers."""
-    model = keras.models.clone_model(recogniser.model, clone_function=keras_layer)
-    model.set_weights(recogniser.model.get_weights())
+    model = keras.models.clone_model(task_model.model, clone_function=keras_layer)
+    model.set_weights(task_model.model.get_weights())
     variables = model.trainable_variables
     with tf.GradientTape() as tape:
         outputs = model(batch.images, training=True)
-        loss = tf.reduce_mean(recogniser.losses(outputs, batch.labels))
+        loss = tf.reduce_mean(task_model.losses(outputs, batch.labels))
     found = tape.gradient(loss, [variable.value for variable in variables])
-    names = train.by_path(recogniser.model.trainable_variables)
+    names = train.by_path(task_model.model.trainable_variables)
     return {name: gradient.numpy() for name, gradient in zip(names, found, strict=True)}
 
 

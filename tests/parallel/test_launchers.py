@@ -335,3 +335,11 @@ def test_a_horovod_that_does_not_see_the_other_ranks_is_config_before_anything_i
         "unset HOROVOD_CONTROLLER, use horovodrun, or a Horovod that was built for this MPI"
     }
     assert list(tmp_path.iterdir()) == []
+
+
+def test_two_ranks_start_under_each_launcher(mpirun, horovodrun) -> None:
+    show = ["python", "-c", "import os; print('size ' + os.environ['OMPI_COMM_WORLD_SIZE'])"]
+    assert mpirun(2, show).stdout == "size 2\nsize 2\n"
+    assert horovodrun(2, show).stdout.count("size 2") == 2
+    show = ["python", "-c", "import os; print('size ' + os.environ['HOROVOD_SIZE'])"]
+    assert horovodrun(2, show, gloo=True).stdout.count("size 2") == 2

@@ -94,7 +94,7 @@ def test_help_of_a_command_shows_its_flags_with_their_defaults(data_tools: Tools
         assert flag in text
 
 
-COMMANDS = "the commands: make-captcha, captcha-to-tfrecord, verify, info"
+COMMANDS = "the commands: make-captcha, captcha-to-tfrecord, cifar-to-tfrecord, verify, info"
 REFUSED = {
     ("mkae-captcha", "out"): f"no command 'mkae-captcha'; {COMMANDS}",
     (): f"no command is given; {COMMANDS}",

@@ -241,9 +241,8 @@ MATHEMATICS: dict[str, Any] = {
     "model": "linear", "init_stddev": 1.0, "train_split": "test", "test_split": "train",
     "shuffle": False, "augment": "none", "global_batch": 48, "epochs": 2.0, "steps": 9,
     "optimizer": "sgd", "base_lr": 0.5, "lr_scaling": "none", "schedule": "constant",
-    "decay_epochs": 2.0,
-    "warmup_epochs": 2.0, "momentum": 0.5, "ema_decay": 0.5, "seed": 8, "dtype": "float64",
-    "deterministic": False,
+    "decay_epochs": 2.0, "weight_decay": 0.5, "warmup_epochs": 2.0, "momentum": 0.5,
+    "ema_decay": 0.5, "seed": 8, "dtype": "float64", "deterministic": False,
 }  # fmt: skip
 
 

@@ -41,14 +41,6 @@ def test_a_timeout_kills_a_child_that_left_the_process_group(tmp_path: Path, run
         assert not (Path("/proc") / pid_file.read_text() / "environ").read_bytes()
 
 
-def test_two_ranks_start_under_each_launcher(mpirun, horovodrun) -> None:
-    show = ["python", "-c", "import os; print('size ' + os.environ['OMPI_COMM_WORLD_SIZE'])"]
-    assert mpirun(2, show).stdout == "size 2\nsize 2\n"
-    assert horovodrun(2, show).stdout.count("size 2") == 2
-    show = ["python", "-c", "import os; print('size ' + os.environ['HOROVOD_SIZE'])"]
-    assert horovodrun(2, show, gloo=True).stdout.count("size 2") == 2
-
-
 def test_a_command_is_killed_with_its_children_once_the_moment_comes(
     tmp_path: Path, kill_when
 ) -> None:

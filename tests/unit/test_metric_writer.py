@@ -5,7 +5,7 @@ import re
 from pathlib import Path
 
 import pytest
-from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from tensorboard.backend.event_processing.plugin_event_accumulator import EventAccumulator
 from tensorboard.util.tensor_util import make_ndarray
 
 from data_tools.errors import DataError
@@ -119,6 +119,28 @@ def test_lines_are_added_to_those_of_an_earlier_start(tmp_path: Path) -> None:
             for step in (start, start + 1):
                 writer.write(step, "train", {"loss": 0.0})
     assert steps_of(tmp_path) == [("train", step) for step in range(4)]
+
+
+def test_tensorboard_shows_no_step_twice_after_going_on(tmp_path: Path) -> None:
+    with open_writer(tmp_path, is_chief=True, step=0, total_steps=9) as writer:
+        for step in range(6):
+            writer.write(step, "train", {"loss": float(step)})
+        for done in (2, 4, 6):
+            writer.write(done, "test", {"loss": float(done)})
+    (events,) = (tmp_path / "tensorboard").iterdir()  # a second's resolution tells their order
+    events.rename(events.with_name("events.out.tfevents.0000000001.host.1.0.v2"))
+    with open_writer(tmp_path, is_chief=True, step=4, total_steps=9) as writer:
+        for step in range(4, 8):
+            writer.write(step, "train", {"loss": step + 0.5})
+    shown = EventAccumulator(str(tmp_path / "tensorboard"))
+    shown.Reload()
+
+    def curve(tag: str) -> list[tuple[int, float]]:
+        return [(e.step, float(make_ndarray(e.tensor_proto))) for e in shown.Tensors(tag)]
+
+    again = [(4, 4.5), (5, 5.5), (6, 6.5), (7, 7.5)]
+    assert curve("train/loss") == [(0, 0), (1, 1), (2, 2), (3, 3), *again]
+    assert curve("test/loss") == [(2, 2), (4, 4)]
 
 
 def test_a_folder_in_place_of_the_file_is_one_line(tmp_path: Path) -> None:

@@ -98,24 +98,49 @@ def test_the_remainder_policy_and_the_shares_are_told(
 def test_the_saved_settings_are_those_of_the_run_with_its_batch(tmp_path: Path) -> None:
     folder = tmp_path / "runs" / "name"
     asked = resolve_batch(settings(batch_size=5), 2)
-    run.write_settings(folder, asked)
+    with run.sole_writer(folder, asked):
+        pass
     assert yaml.safe_load((folder / "config.yaml").read_text()) == config.flat(asked)
     assert config.flat(asked)["global_batch"] == 10
 
 
 def test_a_run_that_came_meanwhile_is_not_overwritten(tmp_path: Path) -> None:
-    run.write_settings(tmp_path / "run", settings(global_batch=10))
-    with pytest.raises(FileExistsError):
-        run.write_settings(tmp_path / "run", settings(global_batch=20))
+    with run.sole_writer(tmp_path / "run", settings(global_batch=10)):
+        pass
+    with pytest.raises(FileExistsError), run.sole_writer(tmp_path / "run", settings()):
+        pass
     kept = yaml.safe_load((tmp_path / "run" / "config.yaml").read_text())
     assert kept["global_batch"] == 10
 
 
+def going_on(**run_settings: Any) -> CaptchaConfig:
+    return dataclasses.replace(
+        settings(global_batch=10), run=RunConfig(resume=True, **run_settings)
+    )
+
+
 def test_going_on_writes_the_settings_that_hold_now(tmp_path: Path) -> None:
-    run.write_settings(tmp_path / "run", settings(global_batch=10))
-    again = dataclasses.replace(settings(global_batch=10), run=RunConfig(resume=True, log_every=3))
-    run.write_settings(tmp_path / "run", again)
+    with run.sole_writer(tmp_path / "run", settings(global_batch=10)):
+        pass
+    with run.sole_writer(tmp_path / "run", going_on(log_every=3)):
+        pass
     assert yaml.safe_load((tmp_path / "run" / "config.yaml").read_text())["log_every"] == 3
+
+
+def test_two_never_train_in_one_folder(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+
+    def join() -> None:
+        with run.sole_writer(folder, going_on(log_every=3)):
+            pass
+
+    with run.sole_writer(folder, settings(global_batch=10)):
+        assert refusal(join) == (
+            f"error: CONFIG: {folder}: another process is training in it; "
+            "wait for it to end, or start a run with another --name"
+        )
+        assert yaml.safe_load((folder / "config.yaml").read_text())["log_every"] == 10
+    join()
 
 
 def test_the_result_is_json_with_a_final_newline(tmp_path: Path) -> None:

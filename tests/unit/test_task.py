@@ -6,23 +6,27 @@ import numpy as np
 import pytest
 
 from data_tools.errors import DataError
-from data_tools.manifest import ImageSpec, LabelSpec, Manifest
+from data_tools.manifest import ImageSpec, LabelSpec, Manifest, Split
 from hvd_train.config import CaptchaConfig, RunConfig
-from hvd_train.task import CAPTCHA, Recogniser, build_captcha
+from hvd_train.task import CAPTCHA, TaskModel, build_captcha
 
 MANIFEST = Manifest(
     tool="0.1.0", name="set", kind="captcha", created_from={},
     image=ImageSpec(height=20, width=80, channels=3, encoding="raw"),
     label=LabelSpec(charset="AB", min_length=2, max_length=4, case="keep"),
-    classes=None, skipped=(), splits={},
+    classes=None, skipped=(),
+    splits={"train": Split(examples=9, offsets="offsets-train.npy", shards=())},
 )  # fmt: skip
 
 
 def test_an_example_is_right_only_if_its_whole_label_is() -> None:
     predicted = np.array([[1, 2, -1], [1, 2, 0], [1, 2, -1], [0, 2, -1]], np.int32)
     labels = np.array([[1, 2, -1], [1, 2, 0], [1, 2, 0], [1, 2, -1]], np.int32)
-    recogniser = Recogniser(model=None, losses=lambda *_: None, predict=lambda _: predicted)
-    assert recogniser.correct(np.zeros(4), labels).tolist() == [True, True, False, False]
+    task_model = TaskModel(
+        model=None, train_inputs=lambda x, *_: x, eval_inputs=lambda x: x,
+        losses=lambda *_: None, decayed=(), predict=lambda _: predicted,
+    )  # fmt: skip
+    assert task_model.correct(np.zeros(4), labels).tolist() == [True, True, False, False]
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
@@ -34,10 +38,10 @@ def test_the_model_computes_in_the_type_of_the_settings(dtype: str) -> None:
 
 
 def test_ctc_predicts_only_lengths_that_the_data_set_has() -> None:
-    recogniser = build_captcha(CaptchaConfig(), MANIFEST)
+    task_model = build_captcha(CaptchaConfig(), MANIFEST)
     logits = np.random.default_rng(0).normal(size=(200, 20, 3))
     logits[:100, :, 2] += 20  # blank nearly everywhere
-    lengths = (recogniser.predict(logits) >= 0).sum(axis=1)
+    lengths = (task_model.predict(logits) >= 0).sum(axis=1)
     assert lengths.min() == 2
     assert lengths.max() == 4
 

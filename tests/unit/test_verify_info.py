@@ -350,6 +350,7 @@ def test_info_json_counts_every_character_at_every_position(
         },
         "charset": "0123456789",
         "lengths": [4, 4],
+        "classes": {},
         "skipped": 0,
         "positions": COUNTS,
     }

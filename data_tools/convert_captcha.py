@@ -2,7 +2,6 @@
 
 import dataclasses
 import hashlib
-import itertools
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -19,10 +18,11 @@ from data_tools.manifest import ImageSpec, LabelSpec, Manifest
 from data_tools.sources.captcha import Fault, ImageFolder, Row, read_labels
 from data_tools.workers import default_workers, run_tasks
 from data_tools.writer import (
-    INCOMPLETE,
     WrittenShard,
     atomic_folder,
+    check_inputs_stay,
     finish_split,
+    split_evenly,
     write_chunk,
     write_manifest,
 )
@@ -64,7 +64,7 @@ class CaptchaToTfrecord:
     overwrite: bool = False
     """Replace OUT if it exists, once the new one is whole."""
     workers: int = default_workers()
-    """Processes; the files don't depend on it."""
+    """Processes, at most one a shard; the files don't depend on it."""
     debug: bool = False
     """Show tracebacks."""
 
@@ -94,7 +94,7 @@ class CaptchaToTfrecord:
 def main(command: CaptchaToTfrecord) -> None:
     """Runs the command."""
     shares = parse_split(command.split)
-    check_inputs_stay(command)
+    check_inputs_stay(command.out, [("images", command.images), ("labels", command.labels)])
     folder = ImageFolder(command.images)
     rows, faults = read_labels(command.labels, folder)
     rows = [dataclasses.replace(row, label=fold_case(row.label, command.case)) for row in rows]
@@ -114,16 +114,6 @@ def main(command: CaptchaToTfrecord) -> None:
         refuse_faults(faults, num_rows, command)
         write_set(incomplete, command, spec, list(shares), written, faults)
     report(command, folder, rows, faults, written)
-
-
-def check_inputs_stay(command: CaptchaToTfrecord) -> None:
-    """Raises CONFIG when the images or labels lie in a folder that the conversion replaces."""
-    out = command.out.resolve()
-    replaced = (out, Path(f"{out}{INCOMPLETE}"))
-    for what, path in (("images", command.images), ("labels", command.labels)):
-        if any(path.resolve().is_relative_to(folder) for folder in replaced):
-            reason = f"it holds the {what}"
-            raise DataError(CONFIG, command.out, reason, fix="choose another folder")
 
 
 def parse_split(text: str) -> dict[str, float]:
@@ -163,12 +153,6 @@ def split_of(sha256: bytes, shares: dict[str, float]) -> str:
         if place < 0:
             return name
     return name
-
-
-def split_evenly(count: int, parts: int) -> list[range]:
-    """Cuts range(count) into at most `parts` contiguous ranges, none of them empty."""
-    bounds = [count * part // parts for part in range(parts + 1)]
-    return [range(a, b) for a, b in itertools.pairwise(bounds) if a < b]
 
 
 def fold_case(label: str, case: str) -> str:

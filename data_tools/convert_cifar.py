@@ -1,0 +1,174 @@
+"""`data_tools cifar-to-tfrecord`: the binary files of CIFAR-10 or -100 to a data set folder."""
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+import tyro
+
+import data_tools
+from data_tools import schema, tfrecord
+from data_tools.errors import CONFIG, DataError
+from data_tools.manifest import ImageSpec, Manifest
+from data_tools.sources import cifar
+from data_tools.sources.cifar import Batch, Layout
+from data_tools.workers import default_workers
+from data_tools.writer import (
+    WrittenShard,
+    atomic_folder,
+    check_inputs_stay,
+    finish_split,
+    split_evenly,
+    write_manifest,
+    write_rows,
+)
+
+TRAIN, VALIDATION, TEST = "train", "validation", "test"
+KIND = "classes"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CifarToTfrecord:
+    """Converts the binary files of CIFAR-10 or CIFAR-100 to sharded TFRecords."""
+
+    src: tyro.conf.Positional[tuple[Path, ...]]
+    """The folder that holds data_batch_*.bin and test_batch.bin (of CIFAR-100 train.bin and
+    test.bin), or such files; a name that begins with `test` is of the test split."""
+    out: tyro.conf.Positional[Path]
+    """Data set folder to make."""
+    dataset: Literal["cifar10", "cifar100"] | None = None
+    """The files' layout; told by their names and sizes if not given."""
+    validation: int = 0
+    """Make the last of the training images, so many, a split `validation`."""
+    shards: int = 4
+    """Files a split, at most."""
+    overwrite: bool = False
+    """Replace OUT if it exists, once the new one is whole."""
+    workers: int = default_workers()
+    """Threads, at most one a shard; the files don't depend on it."""
+    debug: bool = False
+    """Show tracebacks."""
+
+    def __post_init__(self) -> None:
+        for flag, value in (("--shards", self.shards), ("--workers", self.workers)):
+            if value < 1:
+                raise ValueError(f"{flag} is {value}; it must be at least 1")
+        if self.validation < 0:
+            raise ValueError(f"--validation is {self.validation}; it must not be negative")
+        if not self.src:
+            raise ValueError("SRC and OUT are both needed")
+
+
+def main(command: CifarToTfrecord) -> None:
+    """Runs the command."""
+    check_inputs_stay(command.out, [("source", path) for path in command.src])
+    layout, files = cifar.find_files(command.src, command.dataset)
+    names = cifar.read_class_names(files[0].parent, layout)
+    splits = read_splits(files, layout, command.validation)
+    with atomic_folder(command.out, overwrite=command.overwrite) as incomplete:
+        written = write_splits(incomplete, splits, command)
+        write_manifest(incomplete, finish(incomplete, written, layout, names, command))
+    counts = ", ".join(f"{split} {len(batch.images)}" for split, batch in splits.items())
+    total = sum(len(batch.images) for batch in splits.values())
+    print(f"{command.out}: {total} images of {layout.title}: {counts}")
+
+
+def read_splits(files: Sequence[Path], layout: Layout, validation: int) -> dict[str, Batch]:
+    """Reads the files, by split: train, validation and test, those that have any example.
+
+    Raises:
+        DataError: INPUT when a file is damaged, CONFIG when validation takes all training images.
+    """
+    train = [path for path in files if not path.name.startswith(cifar.TEST_PREFIX)]
+    test = [path for path in files if path.name.startswith(cifar.TEST_PREFIX)]
+    read = {
+        split: _joined([cifar.read_batch(path, layout) for path in paths])
+        for split, paths in ((TRAIN, train), (TEST, test))
+        if paths
+    }
+    if not validation:
+        return read
+    count = len(read[TRAIN].images) if train else 0
+    if validation >= count:
+        raise DataError(
+            CONFIG, "--validation", f"{validation} of {count} training images",
+            fix="leave some to train on",
+        )  # fmt: skip
+    cut = count - validation
+    whole = read.pop(TRAIN)
+    return {TRAIN: _part(whole, range(cut)), VALIDATION: _part(whole, range(cut, count)), **read}
+
+
+def _joined(batches: Sequence[Batch]) -> Batch:
+    coarse = [batch.coarse_labels for batch in batches if batch.coarse_labels is not None]
+    return Batch(
+        np.concatenate([batch.images for batch in batches]),
+        np.concatenate([batch.labels for batch in batches]),
+        np.concatenate(coarse) if coarse else None,
+    )
+
+
+def _part(batch: Batch, rows: range) -> Batch:
+    own = slice(rows.start, rows.stop)
+    coarse = None if batch.coarse_labels is None else batch.coarse_labels[own]
+    return Batch(batch.images[own], batch.labels[own], coarse)
+
+
+def write_splits(
+    folder: Path, splits: Mapping[str, Batch], command: CifarToTfrecord
+) -> dict[str, list[WrittenShard]]:
+    """Writes the shards of all splits, several at a time, under temporary names."""
+    tasks = [
+        (split, folder / f"{split}.chunk-{index:05d}", _part(batch, rows))
+        for split, batch in splits.items()
+        for index, rows in enumerate(split_evenly(len(batch.images), command.shards))
+    ]
+    # Threads, not processes: checksums, hashes and writes let go of Python's lock.
+    with ThreadPoolExecutor(command.workers) as pool:
+        shards = list(pool.map(lambda task: write_shard(*task[1:]), tasks))
+    written: dict[str, list[WrittenShard]] = {split: [] for split in splits}
+    for (split, _, _), shard in zip(tasks, shards, strict=True):
+        written[split].append(shard)
+    return written
+
+
+def write_shard(path: Path, batch: Batch) -> WrittenShard:
+    """Writes the examples of one shard."""
+    rows = schema.encode_rows(batch.images, batch.labels, batch.coarse_labels)
+    return write_rows(path, tfrecord.frame_rows(rows))
+
+
+def finish(
+    folder: Path,
+    written: Mapping[str, Sequence[WrittenShard]],
+    layout: Layout,
+    class_names: Sequence[tuple[str, ...]],
+    command: CifarToTfrecord,
+) -> Manifest:
+    """Gives the shards their final names and returns the manifest."""
+    hashes = [shard.sha256 for shards in written.values() for shard in shards]
+    digest = hashlib.sha256("\n".join(hashes).encode()).hexdigest()
+    return Manifest(
+        tool=data_tools.__version__,
+        name=layout.name,
+        kind=KIND,
+        created_from={
+            "digest": f"sha256:{digest}",
+            "arguments": [f"--validation={command.validation}", f"--shards={command.shards}"],
+        },
+        image=ImageSpec(
+            height=cifar.SIZE, width=cifar.SIZE, channels=cifar.CHANNELS, encoding="raw"
+        ),
+        label=None,
+        classes=class_names[-1],
+        coarse_classes=class_names[0] if len(class_names) > 1 else None,
+        skipped=(),
+        splits={
+            split: finish_split(folder, layout.name, split, shards)
+            for split, shards in written.items()
+        },
+    )

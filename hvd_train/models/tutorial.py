@@ -1,0 +1,69 @@
+"""The network of the TensorFlow CIFAR-10 tutorial (tensorflow/models, tutorials/image/cifar10).
+
+After Krizhevsky's cuda-convnet: two 5x5 convolutions of 64 channels, each with 3x3 max pooling and
+local response normalisation, then dense layers of 384 and 192 and one logit a class. On 24x24 crops
+and 10 classes it has 1,068,298 parameters, on whole 32x32 images 1,756,426.
+"""
+
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from hvd_train.models.layers import LocalResponseNormalization
+
+CHANNELS = 64
+HIDDEN = (384, 192)
+
+
+def build(image_size: int, channels: int, num_classes: int) -> keras.Model:
+    """Returns the model: standardised float [n, size, size, C] to logits [n, classes]."""
+    pixels = keras.Input((image_size, image_size, channels), name="image")
+    x = _convolution("conv1", bias=0.0)(pixels)
+    x = _pooling("pool1")(x)
+    x = LocalResponseNormalization(name="norm1")(x)
+    x = _convolution("conv2", bias=0.1)(x)
+    x = LocalResponseNormalization(name="norm2")(x)
+    x = _pooling("pool2")(x)
+    x = keras.layers.Flatten(name="flatten")(x)
+    for layer, units in enumerate(HIDDEN, start=3):
+        x = _dense(units, f"local{layer}", stddev=0.04, bias=0.1, activation="relu")(x)
+    logits = _dense(num_classes, "softmax_linear", stddev=1 / HIDDEN[-1], bias=0.0)(x)
+    return keras.Model(pixels, logits, name="tutorial")
+
+
+def _convolution(name: str, *, bias: float) -> keras.layers.Layer:
+    return keras.layers.Conv2D(
+        CHANNELS, 5, padding="same", activation="relu", name=name,
+        kernel_initializer=keras.initializers.TruncatedNormal(stddev=0.05),
+        bias_initializer=keras.initializers.Constant(bias),
+    )  # fmt: skip
+
+
+def _pooling(name: str) -> keras.layers.Layer:
+    return keras.layers.MaxPooling2D(3, strides=2, padding="same", name=name)
+
+
+def _dense(
+    units: int, name: str, *, stddev: float, bias: float, activation: str | None = None
+) -> keras.layers.Layer:
+    return keras.layers.Dense(
+        units, activation=activation, name=name,
+        kernel_initializer=keras.initializers.TruncatedNormal(stddev=stddev),
+        bias_initializer=keras.initializers.Constant(bias),
+    )  # fmt: skip
+
+
+def decayed(model: keras.Model) -> list[keras.Variable]:
+    """The weights that weight decay pulls to 0: the kernels of the hidden dense layers."""
+    return [model.get_layer(f"local{layer}").kernel for layer, _ in enumerate(HIDDEN, start=3)]
+
+
+def losses(logits: Any, labels: Any) -> Any:
+    """Cross-entropy of each example in nats: [n].
+
+    Args:
+        logits: [n, classes].
+        labels: int32 [n, 1].
+    """
+    return tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels[:, 0], logits=logits)
