@@ -26,7 +26,6 @@ import tyro
 import data_tools
 from data_tools.archive import Archive, check, unpack
 from data_tools.errors import CONFIG, INPUT, INTEGRITY, DataError, os_errors
-from data_tools.writer import atomic_folder, check_target
 
 RETRIES = 3
 PAUSE_SECONDS = 2.0
@@ -66,6 +65,8 @@ class Download:
 
 def main(command: Download) -> None:
     """Runs the command."""
+    from data_tools.writer import check_target  # and with it numpy, which takes its time
+
     check_target(command.out)
     fetch(command.name, command.out, url=command.url)
     print(f"{command.out}: {command.name}, {len(list(command.out.iterdir()))} files")
@@ -91,6 +92,8 @@ def fetch(name: str, folder: Path, url: str | None = None) -> None:
 
 def fetch_archive(archive: Archive, folder: Path) -> None:
     """Does what `fetch` says for any archive."""
+    from data_tools.writer import check_target
+
     if not archive.url.lower().startswith("https://"):
         reason = f"{archive.url!r} doesn't begin with https://"
         raise DataError(CONFIG, "--url", reason, fix="pass a mirror with HTTPS")
@@ -137,6 +140,8 @@ def _size(file: io.FileIO) -> int:
 
 def _make_folder(archive: Archive, file: io.FileIO, folder: Path) -> None:
     """Downloads, checks and unpacks; what is good of the archive is kept when that fails."""
+    from data_tools.writer import atomic_folder
+
     try:
         _download(archive, file)
         check(archive, file)
