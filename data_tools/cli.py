@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from data_tools.errors import parse_flags, run_main, unknown_command
 
 COMMANDS = {
+    "download": ("data_tools.download", "Download", "download CIFAR-10 or CIFAR-100"),
     "make-captcha": ("data_tools.generate", "MakeCaptcha", "draw captchas with their labels"),
     "captcha-to-tfrecord": (
         "data_tools.convert_captcha", "CaptchaToTfrecord",

@@ -1,30 +1,75 @@
-"""Finds the data set that a command works on."""
+"""Finds the data set that a command works on, and makes the one that can be downloaded."""
 
+import fcntl
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from data_tools.errors import CONFIG, DataError
+from data_tools.errors import CONFIG, INPUT, DataError, os_errors
 
 VARIABLE = "HVD_TRAIN_DATA"
 
 
-def locate(name: str, flag: Path | None, how_to_make: Sequence[str]) -> Path:
+def locate(
+    name: str,
+    flag: Path | None,
+    how_to_make: Sequence[str],
+    make: Callable[[Path], None] | None = None,
+) -> Path:
     """Returns the data set folder: `flag`, else $HVD_TRAIN_DATA, else ./datasets/NAME.
 
     Args:
         name: the task's data set, such as "captcha".
         flag: what the user gave as --data, if anything.
         how_to_make: the commands that make the data set, in order.
+        make: makes ./datasets/NAME where there is none.
 
     Raises:
-        DataError: CONFIG with those commands when there is no such folder.
+        DataError: CONFIG with those commands when there is no such folder; what `make` raises, but
+            CONFIG with the commands in place of INPUT, which is that there is no network.
     """
-    folder = flag or Path(os.environ.get(VARIABLE) or Path("datasets", name))
+    named = flag or os.environ.get(VARIABLE)
+    folder = Path(named or Path("datasets", name))
     if folder.is_dir():
         return folder
     reason = "no data set there"
+    if make is not None and not named:
+        try:
+            make(folder)
+        except DataError as error:
+            if error.kind is not INPUT:
+                raise
+            reason += f", and downloading failed: {error.where}: {error.reason}"
+        else:
+            return folder
     unfinished = folder.with_name(folder.name + ".incomplete")
     if unfinished.exists():
         reason += f" ({unfinished} is what a conversion that didn't finish left)"
     raise DataError(CONFIG, folder, reason, fix="make one: " + "; ".join(how_to_make))
+
+
+def make_cifar10(folder: Path, url: str | None = None) -> None:
+    """Downloads CIFAR-10 and converts it, unless the folder is there already.
+
+    Of several processes of a host that call this at a time one works, and the others wait for it.
+    The binary files stay beside the folder, in cifar-10-binary.
+
+    Args:
+        folder: the data set folder to make.
+        url: a mirror of the archive.
+
+    Raises:
+        DataError: as `download.fetch` and the conversion do.
+    """
+    from data_tools import convert_cifar, download
+
+    binary = folder.with_name("cifar-10-binary")
+    lock = folder.with_name(f".{folder.name}.lock")
+    with os_errors(lock):
+        lock.parent.mkdir(parents=True, exist_ok=True)
+        file = lock.open("w")
+    with file:
+        fcntl.flock(file, fcntl.LOCK_EX)  # a killed process holds none
+        if not folder.is_dir():
+            download.fetch("cifar10", binary, url)
+            convert_cifar.main(convert_cifar.CifarToTfrecord(src=(binary,), out=folder))

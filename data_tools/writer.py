@@ -43,13 +43,13 @@ def atomic_folder(target: Path, *, overwrite: bool | None = None) -> Iterator[Pa
         DataError: CONFIG when the target exists and may not be replaced or another process is
             writing it; SPACE or INPUT when the disk refuses, the target then being as before.
     """
-    _check_target(target, overwrite=overwrite)
+    check_target(target, overwrite=overwrite)
     incomplete = target.with_name(target.name + INCOMPLETE)
     try:
         with _sole_writer(incomplete):
             yield incomplete
             sync_folder(incomplete)
-            _check_target(target, overwrite=overwrite)  # another run may have made it meanwhile
+            check_target(target, overwrite=overwrite)  # another run may have made it meanwhile
             _rename_over(incomplete, target)
     except OSError as error:
         raise from_os_error(error, target) from error
@@ -98,7 +98,8 @@ def _lock(descriptor: int, folder: Path) -> None:
         raise DataError(CONFIG, folder, "another process is writing it", fix="wait for it to end")
 
 
-def _check_target(target: Path, *, overwrite: bool | None) -> None:
+def check_target(target: Path, *, overwrite: bool | None = None) -> None:
+    """Raises CONFIG when the target exists and may not be replaced; see `atomic_folder`."""
     reason = ""
     if target.name in ("", ".."):
         reason = "not the name of a new folder"

@@ -110,7 +110,9 @@ def open_data(task: Task, settings: TrainConfig, world: World) -> Data:
             is damaged or differs between ranks.
     """
     with dist.agreed(world):
-        folder = datasets.locate(task.name, settings.data.data, task.how_to_make_data)
+        folder = datasets.locate(
+            task.name, settings.data.data, task.how_to_make_data, task.make_data
+        )
         loaded = manifest.load(folder)
         check_kind(task, loaded, folder)
         digest = manifest.digest(folder)

@@ -9,6 +9,7 @@ from typing import Any
 import keras
 import numpy as np
 
+from data_tools import datasets
 from data_tools.errors import CONFIG, DataError
 from data_tools.manifest import ImageSpec, LabelSpec, Manifest
 from hvd_train.config import CaptchaConfig, CifarConfig, TrainConfig
@@ -186,5 +187,6 @@ CIFAR = Task(
         "data_tools download cifar10 cifar-10-binary",
         "data_tools cifar-to-tfrecord cifar-10-binary datasets/cifar10",
     ),
+    make_data=datasets.make_cifar10,
     build=build_classes,
 )

@@ -11,7 +11,7 @@ from small_captchas import Ran, write_captchas
 Tools = Callable[..., Ran]
 RunCli = Callable[..., Ran]
 ROOT = Path(__file__).resolve().parents[2]
-SUBCOMMANDS = ["make-captcha", "captcha-to-tfrecord", "verify", "info"]
+SUBCOMMANDS = ["download", "make-captcha", "captcha-to-tfrecord", "verify", "info"]
 HELPS = [
     ["data_tools", "--help"],
     *(["data_tools", name, "--help"] for name in SUBCOMMANDS),
@@ -94,7 +94,9 @@ def test_help_of_a_command_shows_its_flags_with_their_defaults(data_tools: Tools
         assert flag in text
 
 
-COMMANDS = "the commands: make-captcha, captcha-to-tfrecord, cifar-to-tfrecord, verify, info"
+COMMANDS = (
+    "the commands: download, make-captcha, captcha-to-tfrecord, cifar-to-tfrecord, verify, info"
+)
 REFUSED = {
     ("mkae-captcha", "out"): f"no command 'mkae-captcha'; {COMMANDS}",
     (): f"no command is given; {COMMANDS}",

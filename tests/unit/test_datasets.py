@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from data_tools import datasets
-from data_tools.errors import CONFIG, DataError
+from data_tools.errors import CONFIG, INPUT, SPACE, DataError
 
 HOW = ["data_tools make-captcha images", "data_tools captcha-to-tfrecord images labels.csv set"]
 FIX = f"make one: {HOW[0]}; {HOW[1]}"
@@ -88,3 +88,45 @@ def test_an_unfinished_conversion_beside_it_is_mentioned(tmp_path: Path) -> None
         "error: CONFIG: datasets/captcha: no data set there (datasets/captcha.incomplete is what "
         f"a conversion that didn't finish left); {FIX}"
     )
+
+
+def test_a_set_that_can_be_downloaded_is_made_in_its_default_place(tmp_path: Path) -> None:
+    made = datasets.locate("cifar10", None, HOW, lambda folder: folder.mkdir(parents=True))
+    assert made.resolve() == tmp_path / "datasets" / "cifar10"
+    assert made.is_dir()
+
+
+@pytest.mark.parametrize("where", ["flag", "variable"])
+def test_a_folder_that_the_user_names_is_never_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str
+) -> None:
+    named = tmp_path / "named"
+    if where == "variable":
+        monkeypatch.setenv("HVD_TRAIN_DATA", str(named))
+    with pytest.raises(DataError) as caught:
+        datasets.locate("cifar10", named if where == "flag" else None, HOW, Path.mkdir)
+    assert str(caught.value) == f"error: CONFIG: {named}: no data set there; {FIX}"
+    assert not named.exists()
+
+
+def test_without_a_network_the_commands_are_told() -> None:
+    def fail(_: Path) -> None:
+        raise DataError(INPUT, "https://host/file", "no such host", fix="pass --url")
+
+    with pytest.raises(DataError) as caught:
+        datasets.locate("cifar10", None, HOW, fail)
+    assert str(caught.value) == (
+        "error: CONFIG: datasets/cifar10: no data set there, and downloading failed: "
+        f"https://host/file: no such host; {FIX}"
+    )
+
+
+def test_a_full_disk_while_downloading_stays_space() -> None:
+    full = DataError(SPACE, "datasets/cifar10", "No space left on device", fix="free some")
+
+    def fail(_: Path) -> None:
+        raise full
+
+    with pytest.raises(DataError) as caught:
+        datasets.locate("cifar10", None, HOW, fail)
+    assert caught.value is full
