@@ -1,13 +1,12 @@
 """`data_tools cifar-to-tfrecord`: the binary files of CIFAR-10 or -100 to a data set folder."""
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-import numpy as np
 import tyro
 
 import data_tools
@@ -18,17 +17,19 @@ from data_tools.sources import cifar
 from data_tools.sources.cifar import Batch, Layout
 from data_tools.workers import default_workers
 from data_tools.writer import (
+    ShardWriter,
     WrittenShard,
     atomic_folder,
     check_inputs_stay,
     finish_split,
     split_evenly,
     write_manifest,
-    write_rows,
 )
 
 TRAIN, VALIDATION, TEST = "train", "validation", "test"
 KIND = "classes"
+BLOCK = 512
+"""Examples encoded at a time: they fit into a cache, and memory is used again and again."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -72,60 +73,75 @@ def main(command: CifarToTfrecord) -> None:
     with atomic_folder(command.out, overwrite=command.overwrite) as incomplete:
         written = write_splits(incomplete, splits, command)
         write_manifest(incomplete, finish(incomplete, written, layout, names, command))
-    counts = ", ".join(f"{split} {len(batch.images)}" for split, batch in splits.items())
-    total = sum(len(batch.images) for batch in splits.values())
+    counts = ", ".join(f"{name} {len(split)}" for name, split in splits.items())
+    total = sum(map(len, splits.values()))
     print(f"{command.out}: {total} images of {layout.title}: {counts}")
 
 
-def read_splits(files: Sequence[Path], layout: Layout, validation: int) -> dict[str, Batch]:
+@dataclass(frozen=True, slots=True)
+class Examples:
+    """The examples [rows] of files one after the other; nothing of them is copied.
+
+    Attributes:
+        files: what is in each file.
+        rows: which of all their examples.
+    """
+
+    files: tuple[Batch, ...]
+    rows: range
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def part(self, rows: range) -> "Examples":
+        """Some of these examples, by their numbers among them."""
+        return Examples(self.files, self.rows[rows.start : rows.stop])
+
+    def blocks(self) -> Iterator[Batch]:
+        """The examples in order, at most BLOCK at a time."""
+        start = 0
+        for file in self.files:
+            own = range(
+                max(self.rows.start - start, 0), min(self.rows.stop - start, len(file.images))
+            )
+            for first in own[::BLOCK]:
+                yield file.part(slice(first, min(first + BLOCK, own.stop)))
+            start += len(file.images)
+
+
+def read_splits(files: Sequence[Path], layout: Layout, validation: int) -> dict[str, Examples]:
     """Reads the files, by split: train, validation and test, those that have any example.
 
     Raises:
         DataError: INPUT when a file is damaged, CONFIG when validation takes all training images.
     """
-    train = [path for path in files if not path.name.startswith(cifar.TEST_PREFIX)]
-    test = [path for path in files if path.name.startswith(cifar.TEST_PREFIX)]
-    read = {
-        split: _joined([cifar.read_batch(path, layout) for path in paths])
-        for split, paths in ((TRAIN, train), (TEST, test))
-        if paths
-    }
-    if not validation:
-        return read
-    count = len(read[TRAIN].images) if train else 0
-    if validation >= count:
+    batches: dict[str, list[Batch]] = {TRAIN: [], TEST: []}
+    for path in files:
+        split = TEST if path.name.startswith(cifar.TEST_PREFIX) else TRAIN
+        batches[split].append(cifar.read_batch(path, layout))
+    counts = {split: sum(len(b.images) for b in read) for split, read in batches.items()}
+    if validation and validation >= counts[TRAIN]:
         raise DataError(
-            CONFIG, "--validation", f"{validation} of {count} training images",
+            CONFIG, "--validation", f"{validation} of {counts[TRAIN]} training images",
             fix="leave some to train on",
         )  # fmt: skip
-    cut = count - validation
-    whole = read.pop(TRAIN)
-    return {TRAIN: _part(whole, range(cut)), VALIDATION: _part(whole, range(cut, count)), **read}
-
-
-def _joined(batches: Sequence[Batch]) -> Batch:
-    coarse = [batch.coarse_labels for batch in batches if batch.coarse_labels is not None]
-    return Batch(
-        np.concatenate([batch.images for batch in batches]),
-        np.concatenate([batch.labels for batch in batches]),
-        np.concatenate(coarse) if coarse else None,
-    )
-
-
-def _part(batch: Batch, rows: range) -> Batch:
-    own = slice(rows.start, rows.stop)
-    coarse = None if batch.coarse_labels is None else batch.coarse_labels[own]
-    return Batch(batch.images[own], batch.labels[own], coarse)
+    cut = counts[TRAIN] - validation
+    splits = {
+        TRAIN: Examples(tuple(batches[TRAIN]), range(cut)),
+        VALIDATION: Examples(tuple(batches[TRAIN]), range(cut, counts[TRAIN])),
+        TEST: Examples(tuple(batches[TEST]), range(counts[TEST])),
+    }
+    return {name: examples for name, examples in splits.items() if len(examples)}
 
 
 def write_splits(
-    folder: Path, splits: Mapping[str, Batch], command: CifarToTfrecord
+    folder: Path, splits: Mapping[str, Examples], command: CifarToTfrecord
 ) -> dict[str, list[WrittenShard]]:
     """Writes the shards of all splits, several at a time, under temporary names."""
     tasks = [
-        (split, folder / f"{split}.chunk-{index:05d}", _part(batch, rows))
-        for split, batch in splits.items()
-        for index, rows in enumerate(split_evenly(len(batch.images), command.shards))
+        (split, folder / f"{split}.chunk-{index:05d}", examples.part(rows))
+        for split, examples in splits.items()
+        for index, rows in enumerate(split_evenly(len(examples), command.shards))
     ]
     # Threads, not processes: checksums, hashes and writes let go of Python's lock.
     with ThreadPoolExecutor(command.workers) as pool:
@@ -136,10 +152,13 @@ def write_splits(
     return written
 
 
-def write_shard(path: Path, batch: Batch) -> WrittenShard:
+def write_shard(path: Path, examples: Examples) -> WrittenShard:
     """Writes the examples of one shard."""
-    rows = schema.encode_rows(batch.images, batch.labels, batch.coarse_labels)
-    return write_rows(path, tfrecord.frame_rows(rows))
+    writer = ShardWriter(path)
+    for batch in examples.blocks():
+        rows = schema.encode_rows(batch.images, batch.labels, batch.coarse_labels)
+        writer.write_rows(tfrecord.frame_rows(rows))
+    return writer.close()
 
 
 def finish(

@@ -157,6 +157,13 @@ class ShardWriter:
         self._sha256.update(framed)
         self._lengths.append(len(framed))
 
+    def write_rows(self, framed: npt.NDArray[np.uint8]) -> None:
+        """Appends framed records of one length, uint8 [n, bytes of each]."""
+        data = framed.reshape(-1).data
+        self._file.write(data)
+        self._sha256.update(data)
+        self._lengths.extend([framed.shape[1]] * len(framed))
+
     def close(self) -> "WrittenShard":
         """Flushes the file to the disk and returns what is in it."""
         self._file.flush()
@@ -179,14 +186,6 @@ class WrittenShard:
     path: Path
     lengths: np.ndarray
     sha256: str
-
-
-def write_rows(path: Path, framed: npt.NDArray[np.uint8]) -> WrittenShard:
-    """Writes a shard of records of one length, uint8 [n, bytes of a framed record], at once."""
-    data = framed.reshape(-1).data
-    write_synced(path, data)
-    lengths = np.full(len(framed), framed.shape[1], np.int64)
-    return WrittenShard(path, lengths, hashlib.sha256(data).hexdigest())
 
 
 def write_chunk(

@@ -209,7 +209,7 @@ class Loop:
         """Trains from step `start` to the last, and evaluates the last checkpoint."""
         steps = range(start, self.total_steps)
         batches = pipeline.prefetch(
-            self._own_batch, steps, self._input_wait, threads=self._config.data.input_threads
+            self.own_batch, steps, self._input_wait, threads=self._config.data.input_threads
         )
         evaluation, started = None, time.perf_counter()
         for step in steps:
@@ -245,7 +245,7 @@ class Loop:
         with dist.agreed(self._world):
             return next(batches)
 
-    def _own_batch(self, step: int) -> Batch:
+    def own_batch(self, step: int) -> Batch:
         """Reads this rank's share of the global batch, as the model takes it."""
         data, seed = self._data.train, self._config.run.seed
         ids, epochs = sharding.global_batch(

@@ -80,6 +80,11 @@ class Batch:
     labels: Pixels
     coarse_labels: Pixels | None
 
+    def part(self, rows: slice) -> "Batch":
+        """Some of the examples."""
+        coarse = None if self.coarse_labels is None else self.coarse_labels[rows]
+        return Batch(self.images[rows], self.labels[rows], coarse)
+
 
 def find_files(sources: Sequence[Path], dataset: str | None) -> tuple[Layout, list[Path]]:
     """Returns the layout and the files of a folder or of a list of files.
@@ -152,8 +157,11 @@ def read_batch(path: Path, layout: Layout) -> Batch:
 
 
 def _read(path: Path) -> Pixels:
+    """Maps a file, so that it is read where it is used and takes no memory of ours."""
     with os_errors(path):
-        return np.fromfile(path, np.uint8)
+        if not path.stat().st_size:
+            return np.empty(0, np.uint8)
+        return np.memmap(path, np.uint8, mode="r")
 
 
 def _check_content(path: Path, data: Pixels, layout: Layout) -> None:
