@@ -20,9 +20,12 @@ def build(image_size: int, channels: int, num_classes: int) -> keras.Model:
     """Returns the model: standardised float [n, size, size, C] to logits [n, classes]."""
     pixels = keras.Input((image_size, image_size, channels), name="image")
     x = _convolution("conv1", bias=0.0)(pixels)
+    # Pooling before ReLU is the same function, on a quarter of the values.
     x = _pooling("pool1")(x)
+    x = keras.layers.ReLU(name="relu1")(x)
     x = LocalResponseNormalization(name="norm1")(x)
     x = _convolution("conv2", bias=0.1)(x)
+    x = keras.layers.ReLU(name="relu2")(x)
     x = LocalResponseNormalization(name="norm2")(x)
     x = _pooling("pool2")(x)
     x = keras.layers.Flatten(name="flatten")(x)
@@ -34,7 +37,7 @@ def build(image_size: int, channels: int, num_classes: int) -> keras.Model:
 
 def _convolution(name: str, *, bias: float) -> keras.layers.Layer:
     return keras.layers.Conv2D(
-        CHANNELS, 5, padding="same", activation="relu", name=name,
+        CHANNELS, 5, padding="same", name=name,
         kernel_initializer=keras.initializers.TruncatedNormal(stddev=0.05),
         bias_initializer=keras.initializers.Constant(bias),
     )  # fmt: skip
