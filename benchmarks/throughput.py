@@ -111,6 +111,8 @@ Rates = Mapping[str, Sequence[float]]
 def main() -> None:
     """Measures, prints the tables and adds them to the results."""
     arguments = parse_arguments()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, stop)
     names = [*CONTESTANTS, SGEMM] if arguments.only is None else arguments.only
     torch_version = version_of_torch(arguments.torch_python) if PYTORCH in names else None
     notes = []
@@ -118,7 +120,7 @@ def main() -> None:
         names = [name for name in names if name != PYTORCH]
         notes.append(
             f"PyTorch is left out: {arguments.torch_python} has none; pip install torch numpy "
-            "into an environment and name its interpreter by --torch-python."
+            "and name the interpreter by --torch-python."
         )
         print(notes[-1], flush=True)
     load = os.getloadavg()[0]
@@ -128,6 +130,11 @@ def main() -> None:
     if arguments.only is None and not arguments.smoke:
         heading = describe(arguments, load, torch_version)
         append("\n".join([heading, *notes, "", text]))
+
+
+def stop(number: int, _: object) -> None:
+    """Ends this program by an exception, so that it ends what it has started."""
+    raise SystemExit(128 + number)
 
 
 def parse_arguments() -> argparse.Namespace:
@@ -247,11 +254,8 @@ def rate_of_run(run_folder: Path, warmup: int) -> float:
     over all seconds, which is what the peers print.
     """
     lines = map(json.loads, (run_folder / "metrics.jsonl").read_text().splitlines())
-    return statistics.harmonic_mean([
-        line["examples_per_sec"]
-        for line in lines
-        if line["split"] == "train" and line["step"] > warmup
-    ])  # fmt: skip
+    timed = [line for line in lines if line["split"] == "train" and line["step"] > warmup]
+    return float(statistics.harmonic_mean([line["examples_per_sec"] for line in timed]))
 
 
 def rate_printed(output: str) -> float:
