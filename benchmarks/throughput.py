@@ -118,10 +118,7 @@ def main() -> None:
     notes = []
     if PYTORCH in names and torch_version is None:
         names = [name for name in names if name != PYTORCH]
-        notes.append(
-            f"PyTorch is left out: {arguments.torch_python} has none; pip install torch numpy "
-            "and name the interpreter by --torch-python."
-        )
+        notes.append(f"{CONTESTANTS[PYTORCH].title} is left out: --torch-python has no PyTorch.")
         print(notes[-1], flush=True)
     load = os.getloadavg()[0]
     rates = measure_all(names, arguments)
@@ -331,7 +328,7 @@ def whole_figures(rates: Rates) -> list[tuple[str, list[float], float | None]]:
         found.append(("1 to 2 ranks: ours / twice its 1 rank", halves, EFFICIENCY_TARGET))
     if SGEMM in rates:
         roofs = [gflops * 1e9 for gflops in rates[SGEMM]]
-        found.append(("sgemm, one process a core, GFLOP/s", [roof / 1e9 for roof in roofs], None))
+        found.append(("sgemm, one process a core, GFLOP/s", list(rates[SGEMM]), None))
     if OURS in rates and SGEMM in rates:
         shares = pairs([images * FLOP_AN_IMAGE for images in rates[OURS]], roofs)
         text = f"share of the roof: ours x {FLOP_AN_IMAGE / 1e6:.0f} MFLOP / sgemm"
