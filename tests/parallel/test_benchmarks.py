@@ -3,8 +3,10 @@
 import importlib.util
 import os
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from benchmarks import throughput
@@ -16,6 +18,7 @@ PEERS = [
     "horovod", "horovod-tuned-gloo", "multi-worker-mirrored", "parameter-server", "keras-fit",
     *(["pytorch-ddp"] if importlib.util.find_spec("torch") else []),
 ]  # fmt: skip
+OURS = [name for name, contestant in throughput.CONTESTANTS.items() if contestant.peer is None]
 # Only tests allow root silently.
 ALLOW_ROOT = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
 
@@ -36,3 +39,22 @@ def test_a_peer_trains_and_its_rate_is_read(name: str, run_cli: Callable[..., An
 
 def test_the_roof_is_measured(run_cli: Callable[..., Any]) -> None:
     assert "| sgemm, one process a core, GFLOP/s | " in smoke(run_cli, "--only", "sgemm")
+
+
+def test_our_own_rate_is_read_from_our_runs(tmp_path: Path, run_cli: Callable[..., Any]) -> None:
+    printed = smoke(run_cli, "--data", cifar_set(tmp_path, run_cli), "--only", *OURS)
+    assert "| figure | median | min..max | target |" in printed
+    for name in OURS:
+        assert f"round 1, {name}: " in printed
+
+
+def cifar_set(folder: Path, run_cli: Callable[..., Any]) -> Path:
+    """A data set of random pictures in CIFAR-10's layout: a label, then 32x32 of each colour."""
+    rng = np.random.default_rng(0)
+    for name, count in (("data_batch_1.bin", 300), ("test_batch.bin", 20)):
+        records = rng.integers(0, 256, (count, 1 + 3 * 32 * 32), np.uint8)
+        records[:, 0] %= 10
+        (folder / name).write_bytes(records.tobytes())
+    done = run_cli(["data_tools", "cifar-to-tfrecord", folder, folder / "set"])
+    assert done.rc == 0, done.stderr
+    return folder / "set"
