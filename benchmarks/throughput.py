@@ -37,16 +37,16 @@ RESULTS = ROOT / "benchmarks" / "results" / "throughput.md"
 BIN = Path(sys.executable).parent
 PEERS = "benchmarks/peers"
 FLOP_AN_IMAGE = 105e6
-"""Multiplications and additions of one image's step: forward, backward, and no gradient of the
-images themselves."""
+"""Multiplications and additions of one image's step, without the gradient of its pixels."""
 TIMEOUT_SECONDS = 900
 WARMUP = 20
-ONE_THREAD = {
-    "OMP_NUM_THREADS": "1", "TF_NUM_INTRAOP_THREADS": "1", "TF_NUM_INTEROP_THREADS": "1",
-}  # fmt: skip
+THREADS = ("OMP_NUM_THREADS", "TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS")
+ONE_THREAD = dict.fromkeys(THREADS, "1")
 # What a shell may have set would be no default, neither ours nor a peer's.
-NOT_INHERITED = (*ONE_THREAD, "OMPI_MCA_mpi_yield_when_idle", "TF_CONFIG")
+NOT_INHERITED = (*THREADS, "OMPI_MCA_mpi_yield_when_idle", "TF_CONFIG")
 MPIRUN = ("mpirun", "-np", "2")
+# Horovod's page on MPI, without what is for GPUs and other hosts: no rank is bound to a core.
+UNBOUND = (*MPIRUN, "-bind-to", "none", "-map-by", "slot", "-mca", "pml", "ob1")
 GLOO = ("horovodrun", "--gloo", "-np", "2")
 TORCHRUN = ("torch-python", "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
 
@@ -74,6 +74,9 @@ CONTESTANTS = {
     ),
     "horovod": Contestant(
         title="Horovod, mpirun", launch=MPIRUN, peer="horovod_plain.py", target=1.7
+    ),
+    "horovod-unbound": Contestant(
+        title="Horovod, mpirun -bind-to none", launch=UNBOUND, peer="horovod_plain.py"
     ),
     "horovod-gloo": Contestant(
         title="Horovod, horovodrun --gloo", launch=GLOO, peer="horovod_plain.py"
@@ -363,17 +366,16 @@ def row(cells: Sequence[str]) -> str:
 def describe(arguments: argparse.Namespace, load: float, torch_version: str | None) -> str:
     """The head of a section: when, where, what and how."""
     now = datetime.datetime.now(datetime.UTC)
-    revision = subprocess.run(
-        ["git", "describe", "--always", "--dirty"], cwd=ROOT, capture_output=True, text=True,
-        check=False,
-    ).stdout.strip()  # fmt: skip
+    git = ["git", "describe", "--always", "--dirty"]
+    described = subprocess.run(git, cwd=ROOT, capture_output=True, text=True, check=False)
     versions = [f"Horovod {importlib.metadata.version('horovod')}"]
     if torch_version is not None:
         versions.append(f"PyTorch {torch_version}")
     return (
         f"## {now:%Y-%m-%d %H:%M} UTC, {os.cpu_count()} cores, {processor()}\n\n"
-        f"Commit {revision or 'unknown'}, {', '.join(versions)}. {arguments.rounds} rounds of "
-        f"{arguments.steps} steps after {arguments.warmup}; load average {load:.2f} at the start."
+        f"Commit {described.stdout.strip() or 'unknown'}, {', '.join(versions)}. "
+        f"{arguments.rounds} rounds of {arguments.steps} steps after {arguments.warmup}; "
+        f"load average {load:.2f} at the start."
     )
 
 
