@@ -249,7 +249,7 @@ def test_tensorflow_reads_image_label_and_coarse_label(
 ) -> None:
     pictures, labels = pixels(3, (32, 32, 3)), np.array([0, 99, 127], np.uint8)
     rows = tfrecord.frame_rows(schema.encode_rows(pictures, labels, coarse))
-    written = writer.write_rows(tmp_path / "shard", rows)
+    written = written_rows(tmp_path / "shard", rows)
     features = {
         "image": tf.io.FixedLenFeature([], tf.string),
         "label": tf.io.FixedLenFeature([], tf.int64),
@@ -276,9 +276,17 @@ def test_frame_rows_is_frame_of_each_row(count: int, length: int, seed: int) -> 
     assert [row.tobytes() for row in framed] == [tfrecord.frame(row.tobytes()) for row in rows]
 
 
-def test_write_rows_writes_what_the_shard_writer_writes(tmp_path: Path) -> None:
+def written_rows(path: Path, *parts: np.ndarray) -> writer.WrittenShard:
+    shard = writer.ShardWriter(path)
+    for framed in parts:
+        shard.write_rows(framed)
+    return shard.close()
+
+
+def test_rows_are_written_as_record_by_record(tmp_path: Path) -> None:
     rows = np.random.default_rng(0).integers(0, 256, (7, 50), np.uint8)
-    found = writer.write_rows(tmp_path / "rows", tfrecord.frame_rows(rows))
+    framed = tfrecord.frame_rows(rows)
+    found = written_rows(tmp_path / "rows", framed[:3], framed[3:3], framed[3:])
     one_by_one = writer.ShardWriter(tmp_path / "records")
     for row in rows:
         one_by_one.write(row.tobytes())
