@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
 import tyro
 
@@ -32,14 +32,24 @@ BLOCK = 512
 """Examples encoded at a time: they fit into a cache, and memory is used again and again."""
 
 
+_LAST = Path()
+"""OUT when tyro gives all paths to SRC, as it does where flags follow them."""
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CifarToTfrecord:
     """Converts the binary files of CIFAR-10 or CIFAR-100 to sharded TFRecords."""
 
-    src: tyro.conf.Positional[tuple[Path, ...]]
+    src: Annotated[
+        tuple[Path, ...], tyro.conf.Positional,
+        tyro.conf.arg(metavar="SRC [SRC ...]", help_behavior_hint="(required)"),
+    ]  # fmt: skip
     """The folder that holds data_batch_*.bin and test_batch.bin (of CIFAR-100 train.bin and
     test.bin), or such files; a name that begins with `test` is of the test split."""
-    out: tyro.conf.Positional[Path]
+    out: Annotated[
+        Path, tyro.conf.Positional,
+        tyro.conf.arg(metavar="OUT", help_behavior_hint="(required)"),
+    ] = _LAST  # fmt: skip
     """Data set folder to make."""
     dataset: Literal["cifar10", "cifar100"] | None = None
     """The files' layout; told by their names and sizes if not given."""
@@ -60,6 +70,10 @@ class CifarToTfrecord:
                 raise ValueError(f"{flag} is {value}; it must be at least 1")
         if self.validation < 0:
             raise ValueError(f"--validation is {self.validation}; it must not be negative")
+        if self.out == _LAST:
+            *src, out = self.src or [_LAST]
+            object.__setattr__(self, "src", tuple(src))
+            object.__setattr__(self, "out", out)
         if not self.src:
             raise ValueError("SRC and OUT are both needed")
 

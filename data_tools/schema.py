@@ -102,6 +102,7 @@ class RowLayout:
 
 
 MAX_ROW_CLASSES = 128
+"""A label below it is one byte of a varint."""
 
 
 def row_layout(image_bytes: int, *, coarse: bool) -> RowLayout:
@@ -157,20 +158,18 @@ def decode_rows(rows: Pixels, manifest: Manifest) -> tuple[Pixels, Pixels] | Non
     if manifest.classes is None or image.encoding != "raw":
         return None
     shape = (image.height, image.width, image.channels)
-    for coarse in (False, True):
-        layout = row_layout(int(np.prod(shape)), coarse=coarse)
-        if rows.shape[1] != len(layout.template):
-            continue
-        labels = rows[:, layout.label]
-        own = np.ones(len(layout.template), bool)
-        own[layout.image] = own[layout.label] = False
-        values = [labels < len(manifest.classes)]
-        if layout.coarse_label is not None:
-            own[layout.coarse_label] = False
-            values.append(rows[:, layout.coarse_label] < MAX_ROW_CLASSES)
-        if np.all(rows[:, own] == layout.template[own]) and np.all(values):
-            return rows[:, layout.image].reshape(-1, *shape), labels
-    return None
+    layout = row_layout(int(np.prod(shape)), coarse=manifest.coarse_classes is not None)
+    if rows.shape[1] != len(layout.template):
+        return None
+    classes = {layout.label: len(manifest.classes)}
+    if layout.coarse_label is not None and manifest.coarse_classes is not None:
+        classes[layout.coarse_label] = len(manifest.coarse_classes)
+    fixed = np.ones(len(layout.template), bool)
+    fixed[layout.image] = fixed[list(classes)] = False
+    fits = np.all(rows[:, fixed] == layout.template[fixed]) and all(
+        np.all(rows[:, column] < min(count, MAX_ROW_CLASSES)) for column, count in classes.items()
+    )
+    return (rows[:, layout.image].reshape(-1, *shape), rows[:, layout.label]) if fits else None
 
 
 def decode_record(
@@ -189,7 +188,9 @@ def decode_record(
         features = tfrecord.decode_example(record)
         image = _decode_image(_one_bytes(features, "image"), manifest, where)
         if manifest.classes is not None:
-            return image, np.array([_class_of(features, manifest.classes)], np.uint16)
+            if manifest.coarse_classes is not None:
+                _class_of(features, "coarse_label", manifest.coarse_classes)
+            return image, np.array([_class_of(features, "label", manifest.classes)], np.uint16)
         label, text = _one_bytes(features, "label"), _one_bytes(features, "text").decode()
         return image, _decode_label(label, text, manifest.label)
     except (ValueError, DataError) as error:
@@ -209,7 +210,7 @@ def text_of(record: bytes, manifest: Manifest, where: str) -> str:
     try:
         features = tfrecord.decode_example(record)
         if manifest.classes is not None:
-            return manifest.classes[_class_of(features, manifest.classes)]
+            return manifest.classes[_class_of(features, "label", manifest.classes)]
         return _one_bytes(features, "text").decode()
     except ValueError as error:
         raise DataError(
@@ -225,12 +226,12 @@ def _one_bytes(features: dict[str, tfrecord.Values], key: str) -> bytes:
     return values[0]
 
 
-def _class_of(features: dict[str, tfrecord.Values], classes: Sequence[str]) -> int:
-    values = features.get("label", [])
+def _class_of(features: dict[str, tfrecord.Values], key: str, classes: Sequence[str]) -> int:
+    values = features.get(key, [])
     if len(values) != 1 or not isinstance(values[0], int):
-        raise ValueError("no single int64 feature 'label'")
+        raise ValueError(f"no single int64 feature {key!r}")
     if not 0 <= values[0] < len(classes):
-        raise ValueError(f"label {values[0]} of {len(classes)} classes")
+        raise ValueError(f"{key} {values[0]} of {len(classes)} classes")
     return values[0]
 
 

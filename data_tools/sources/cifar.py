@@ -100,13 +100,13 @@ def find_files(sources: Sequence[Path], dataset: str | None) -> tuple[Layout, li
         DataError: INPUT when there are no such files, CONFIG when folders and files are mixed.
     """
     asked = [layout for layout in LAYOUTS if dataset in (None, layout.name)]
-    if not any(path.is_dir() for path in sources):
+    folder = next((path for path in sources if path.is_dir()), None)
+    if folder is None:
         for path in sources:
             if not path.is_file():
                 raise DataError(INPUT, path, "no such file", fix="check the path")
         return (asked[0] if dataset else guess_layout(sources[0])), list(sources)
-    folder, *more = sources
-    if more:
+    if len(sources) > 1:
         raise DataError(
             CONFIG, folder, "a folder beside other sources", fix="pass one folder, or files only"
         )
@@ -170,8 +170,7 @@ def _check_content(path: Path, data: Pixels, layout: Layout) -> None:
         raise DataError(INPUT, path, "the file is empty", fix="get it again")
     start = data[:2].tobytes()
     for magic, what, fix in _OTHER_CONTENT:
-        # A whole file may begin with these bytes too: a label and a pixel.
-        if data.size % layout.record_bytes and magic.match(start):
+        if magic.match(start):  # bytes that no record begins with: they are above all labels
             raise DataError(INPUT, path, f"{what}, not the binary version", fix=fix)
     remainder = data.size % layout.record_bytes
     if not remainder:
@@ -231,7 +230,7 @@ def _read_names(path: Path, classes: int) -> tuple[str, ...]:
     if not path.exists():
         return tuple(map(str, range(classes)))
     with os_errors(path):
-        text = path.read_bytes().decode(errors="replace")
+        text = path.read_bytes().decode("utf-8-sig", errors="replace")
     names = _without_blank(text.splitlines())
     if len(names) != classes:
         raise DataError(

@@ -5,6 +5,7 @@ whichever rank it comes.
 """
 
 import functools
+import math
 
 import numpy as np
 
@@ -137,15 +138,16 @@ def standardize(images: np.ndarray, contrast: np.ndarray | np.float32) -> np.nda
     """
     count, height, width, channels = images.shape
     pixels = images.astype(np.float32).reshape(count, height * width, channels)
-    means = np.full(height * width, 1 / (height * width), np.float32)
-    mean = means @ pixels  # of each channel, [n, C]
-    variance = means @ (pixels - mean[:, None]) ** 2
-    middle = mean.mean(axis=1, keepdims=True)
-    spread = (contrast**2 * variance.T).T + (mean - middle) ** 2
-    deviation = np.sqrt(spread.mean(axis=1, keepdims=True))
-    deviation = np.maximum(deviation, 1 / np.sqrt(height * width * channels))
+    # Sums, not means: sums of whole numbers are exact, so what has one color has no variance.
+    ones = np.ones(height * width, np.float32)
+    mean = ones @ pixels / (height * width)  # of each channel, [n, C]
+    pixels -= mean[:, None]
+    variance = ones @ pixels**2 / (height * width)
+    between = mean - mean.mean(axis=1, keepdims=True)
+    spread = (contrast**2 * variance.T).T + between**2
+    least = np.float32(1 / math.sqrt(height * width * channels))
+    deviation = np.maximum(np.sqrt(spread.mean(axis=1, keepdims=True)), least)
     factor = np.broadcast_to(contrast, count)[:, None] / deviation
-    offset = (mean - middle) / deviation - factor * mean
     pixels *= factor[:, None]
-    pixels += offset[:, None]
+    pixels += (between / deviation)[:, None]
     return pixels.reshape(images.shape)

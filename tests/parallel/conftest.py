@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from small_cifar import write_cifar10
 from small_runs import TEST, TRAIN, Ran, once
 
 from data_tools import manifest, tfrecord
@@ -16,9 +17,10 @@ from data_tools import manifest, tfrecord
 
 @pytest.fixture(scope="session")
 def sets(tmp_path_factory: pytest.TempPathFactory, run_cli: Callable[..., Any]) -> Path:
-    """A folder of data sets: captcha and, of the same pictures, alnum, fewer and no_test.
+    """A folder of data sets: captcha and, of the same pictures, alnum, fewer and no_test; cifar10.
 
-    `alnum` has another charset, `fewer` one example less, `no_test` an empty test split.
+    `alnum` has another charset, `fewer` one example less, `no_test` an empty test split. `cifar10`
+    has random pixels and classes.
     """
     folder = tmp_path_factory.mktemp("sets")
     images = folder / "images"
@@ -39,10 +41,16 @@ def sets(tmp_path_factory: pytest.TempPathFactory, run_cli: Callable[..., Any]) 
     convert("fewer", fewer, "--split", "train=0.6,test=0.4")
     train_only = write_rows(folder / "train.csv", rows["train"][:TRAIN])
     convert("no_test", train_only, "--split", "train=0.6,test=0.4")
-    splits = manifest.load(folder / "captcha").splits
-    assert {name: split.examples for name, split in splits.items()} == {
-        "train": TRAIN, "test": TEST,
-    }  # fmt: skip
+    classes = np.random.default_rng(0).integers(0, 10, TRAIN + TEST).tolist()
+    files = {"data_batch_1.bin": classes[:TRAIN], "test_batch.bin": classes[TRAIN:]}
+    binary = write_cifar10(folder / "binary", files)
+    done = run_cli(["data_tools", "cifar-to-tfrecord", binary, folder / "cifar10"])
+    assert done.rc == 0, done.stderr
+    for name in ("captcha", "cifar10"):
+        splits = manifest.load(folder / name).splits
+        assert {split: own.examples for split, own in splits.items()} == {
+            "train": TRAIN, "test": TEST,
+        }  # fmt: skip
     return folder
 
 
@@ -83,12 +91,13 @@ def ran(
             found(1)  # whose run is gone on with
         folders[size] = out = tmp_path_factory.mktemp(f"ranks-{size}")
         script = Path(__file__).parent / "ranks.py"
-        command = ["python", script, sets / "captcha", out, folders[1]]
+        command = ["python", script, sets, out, folders[1]]
         done = run_cli(command, timeout=300) if size == 1 else mpirun(size, command, timeout=400)
         assert done.rc == 0, done.stdout[-3000:] + done.stderr[-3000:]
         files = [out / f"rank-{rank}" for rank in range(size)]
         return Ran(
             out,
+            done.stdout,
             [json.loads(file.with_suffix(".json").read_text()) for file in files],
             [dict(np.load(file.with_suffix(".npz"))) for file in files],
         )

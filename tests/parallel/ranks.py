@@ -1,8 +1,8 @@
 """What one rank does for the tests of test_ranks.py; run under mpirun or alone.
 
-python ranks.py DATA OUT ONE
+python ranks.py SETS OUT ONE
 
-DATA is a data set of captchas, ONE the OUT of one rank alone, which may be this one. Each rank
+SETS holds data sets by name, ONE is the OUT of one rank alone, which may be this one. Each rank
 writes OUT/rank-N.json and OUT/rank-N.npz. The functions of hvd_train run as they are; where a test
 must know what went through them, they are wrapped.
 """
@@ -40,20 +40,21 @@ EXAMPLES = 10
 """Size of the global batch: 4, 3, 3 on three ranks."""
 LOPSIDED = {1: [10], 2: [9, 1], 3: [2, 7, 1], 4: [1, 1, 6, 2]}
 """Another split of it, which even_split would never give."""
+WEIGHT_DECAY = 0.01
 
 Arrays = dict[str, np.ndarray]
 
 
-def main(data: Path, out: Path, one: Path) -> None:
+def main(sets: Path, out: Path, one: Path) -> None:
     """Runs every part and writes what came of it."""
     world = dist.init(LAUNCH)
     report: dict[str, Any] = {"world": dataclasses.asdict(world), "collectives": talk(world)}
     arrays: Arrays = {}
     for name, flags in RUNS.items():
-        report[name] = train_recorded(flags, data, out / name, world)
-    report["resumed"] = go_on(data, out / "resumed", one / "linear", world)
-    for model in ("linear", "ctc"):
-        arrays |= gradients(model, data, world)
+        report[name] = train_recorded(name, flags, sets, out / name, world)
+    report["resumed"] = go_on(sets, out / "resumed", one / "linear", world)
+    for model in ("linear", "ctc", "tutorial"):
+        arrays |= gradients(model, sets, world)
     for dtype in ("float32", "float64"):
         arrays |= batch_norm(dtype, world)
     arrays |= constant_batch()
@@ -75,16 +76,28 @@ RUNS = {
         "--optimizer", "momentum", "--base-lr", "0.03", "--schedule", "constant",
         "--test-split", "train",
     ],
+    # Distorted, with weight decay, over the end of an epoch.
+    "tutorial": ["--dtype", "float64", "--steps", "12"],
 }  # fmt: skip
 
 
-def train_recorded(flags: list[str], data: Path, runs: Path, world: dist.World) -> dict[str, Any]:
+def task_of(name: str) -> tuple[type[config.TrainConfig], task.Task]:
+    """The settings and the task of a run or a model."""
+    if name == "tutorial":
+        return config.CifarConfig, task.CIFAR
+    return config.CaptchaConfig, task.CAPTCHA
+
+
+def train_recorded(
+    name: str, flags: list[str], sets: Path, runs: Path, world: dist.World
+) -> dict[str, Any]:
     """Trains from a command line and records what went through the real functions."""
+    config_type, its_task = task_of(name)
     argv = [
-        *flags, "--data", str(data), "--runs-dir", str(runs), "--global-batch", str(EXAMPLES),
-        "--eval-every", "0",
+        *flags, "--data", str(sets / its_task.name), "--runs-dir", str(runs),
+        "--global-batch", str(EXAMPLES), "--eval-every", "0",
     ]  # fmt: skip
-    settings, given = config.parse_config(config.CaptchaConfig, argv, prog="ranks.py")
+    settings, given = config.parse_config(config_type, argv, prog="ranks.py")
     seen: dict[str, Any] = {"ids": [], "losses": [], "evaluated": []}
 
     def broadcast(real: Callable[..., None], trainer: Trainer) -> None:
@@ -111,19 +124,19 @@ def train_recorded(flags: list[str], data: Path, runs: Path, world: dist.World) 
         wrapped(Evaluator, "_own_batches", own_batches),
     ):  # fmt: skip
         seen["evaluation"] = dataclasses.asdict(
-            train.train_and_evaluate(task.CAPTCHA, settings, given, world)
+            train.train_and_evaluate(its_task, settings, given, world)
         )
     seen["end"] = hashes(seen.pop("trainer"))
     return seen
 
 
-def go_on(data: Path, runs: Path, begun: Path, world: dist.World) -> dict[str, Any]:
+def go_on(sets: Path, runs: Path, begun: Path, world: dist.World) -> dict[str, Any]:
     """Goes on with a run of one rank from its step 20, on any number of ranks."""
     if world.is_chief:
         shutil.copytree(begun, runs)
         shutil.rmtree(runs / "captcha" / "checkpoints" / "step-00000035")
     dist.broadcast_json(None)
-    return train_recorded([*RUNS["linear"], "--resume"], data, runs, world)
+    return train_recorded("linear", [*RUNS["linear"], "--resume"], sets, runs, world)
 
 
 @contextlib.contextmanager
@@ -168,7 +181,7 @@ def talk(world: dist.World) -> dict[str, Any]:
     }
 
 
-def gradients(model: str, data: Path, world: dist.World) -> Arrays:
+def gradients(model: str, sets: Path, world: dist.World) -> Arrays:
     """Takes one step down the gradient at rate 1, so that what the weights lose is the gradient.
 
     Returns:
@@ -177,9 +190,11 @@ def gradients(model: str, data: Path, world: dist.World) -> Arrays:
     """
     argv = [
         "--model", model, "--dtype", "float64", "--optimizer", "sgd", "--global-batch",
-        str(EXAMPLES), "--data", str(data),
+        str(EXAMPLES), "--weight-decay", str(WEIGHT_DECAY),
     ]  # fmt: skip
-    settings, _ = config.parse_config(config.CaptchaConfig, argv, prog="ranks.py")
+    config_type, its_task = task_of(model)
+    settings, _ = config.parse_config(config_type, argv, prog="ranks.py")
+    data = sets / its_task.name
     loaded = manifest.load(data)
     source = open_source(data, loaded, "train", budget=2.0**30)
     whole = source.gather(np.arange(EXAMPLES))
@@ -187,14 +202,15 @@ def gradients(model: str, data: Path, world: dist.World) -> Arrays:
     arrays: Arrays = {}
     for split, lengths in (("even", even), ("lopsided", LOPSIDED[world.size])):
         keras.utils.set_random_seed(3)  # the same weights on every rank and any number of ranks
-        task_model = task.build_captcha(settings, loaded)
-        alone = one_process_gradients(task_model, whole)
+        task_model = its_task.build(settings, loaded)
+        inputs = task_model.eval_inputs(whole.images)
+        alone = one_process_gradients(task_model, inputs, whole.labels)
         trainer = Trainer(task_model, settings)
         variables = train.by_path(task_model.model.trainable_variables)
         before = {name: variable.numpy() for name, variable in variables.items()}
         start = sum(lengths[: world.rank])
         part = slice(start, start + lengths[world.rank])
-        own = Batch(whole.ids[part], whole.images[part], whole.labels[part])
+        own = Batch(whole.ids[part], inputs[part], whole.labels[part])
         trainer.step(own, rate=1.0, decay=0.0)
         for name, variable in variables.items():
             key = f"{model}|{split}|{name}"
@@ -203,17 +219,24 @@ def gradients(model: str, data: Path, world: dist.World) -> Arrays:
     return arrays
 
 
-def one_process_gradients(task_model: task.TaskModel, batch: Batch) -> Arrays:
-    """The gradient of the mean loss of a batch, without Horovod and without our layers."""
+def one_process_gradients(
+    task_model: task.TaskModel, inputs: np.ndarray, labels: np.ndarray
+) -> Arrays:
+    """The gradient of the mean loss with its penalty, without Horovod and our batch norm."""
     model = keras.models.clone_model(task_model.model, clone_function=keras_layer)
     model.set_weights(task_model.model.get_weights())
-    variables = model.trainable_variables
-    with tf.GradientTape() as tape:
-        outputs = model(batch.images, training=True)
-        loss = tf.reduce_mean(task_model.losses(outputs, batch.labels))
-    found = tape.gradient(loss, [variable.value for variable in variables])
     names = train.by_path(task_model.model.trainable_variables)
-    return {name: gradient.numpy() for name, gradient in zip(names, found, strict=True)}
+    values = {
+        name: variable.value
+        for name, variable in zip(names, model.trainable_variables, strict=True)
+    }
+    with tf.GradientTape() as tape:
+        outputs = model(inputs, training=True)
+        penalties = [tf.nn.l2_loss(values[variable.path]) for variable in task_model.decayed]
+        loss = tf.reduce_mean(task_model.losses(outputs, labels))
+        loss += WEIGHT_DECAY * tf.add_n(penalties)
+    found = tape.gradient(loss, list(values.values()))
+    return {name: gradient.numpy() for name, gradient in zip(values, found, strict=True)}
 
 
 def keras_layer(layer: Any) -> Any:

@@ -16,9 +16,10 @@ TRAIN, TEST = 101, 53
 
 @dataclass(frozen=True, slots=True)
 class Ran:
-    """What the ranks of one start of ranks.py reported, by rank."""
+    """What the ranks of one start of ranks.py printed together and reported, by rank."""
 
     folder: Path
+    stdout: str
     reports: list[dict[str, Any]]
     arrays: list[dict[str, np.ndarray]]
 

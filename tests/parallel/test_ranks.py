@@ -3,6 +3,7 @@
 import hashlib
 import itertools
 import json
+import re
 from collections.abc import Callable, Iterator
 
 import numpy as np
@@ -14,7 +15,7 @@ from hvd_train.data.sharding import epoch_order
 
 SIZES = (1, 2, 3, 4)
 MANY = SIZES[1:]
-RUNS = ("linear", "ctc", "by_heart")
+RUNS = ("linear", "ctc", "by_heart", "tutorial")
 BATCH = 10
 RATE = 0.03
 """--base-lr of the run by heart."""
@@ -148,7 +149,7 @@ def test_no_rank_runs_the_whole_batch_and_the_parts_are_even(many: Ran) -> None:
 
 @pytest.mark.parametrize("run", RUNS)
 def test_all_ranks_take_the_same_number_of_steps(ranks: Ran, run: str) -> None:
-    steps = {"linear": 35, "ctc": 20, "by_heart": 100}[run]
+    steps = {"linear": 35, "ctc": 20, "by_heart": 100, "tutorial": 12}[run]
     assert [len(losses) for losses in ranks.of(run, "losses")] == [steps] * ranks.size
 
 
@@ -191,7 +192,7 @@ def test_a_run_that_is_gone_on_with_ends_on_the_same_weights_on_all_ranks(
 # Gradients: the allreduced sum is the one-process gradient of the concatenated batch
 
 # The CTC kernel rounds its probabilities to float32, whatever type it is given.
-GRADIENT_TOLERANCE = {"linear": 1e-12, "ctc": 1e-7}
+GRADIENT_TOLERANCE = {"linear": 1e-12, "ctc": 1e-7, "tutorial": 1e-12}
 
 
 def pairs(ran: Ran, prefix: str) -> Iterator[tuple[str, np.ndarray, np.ndarray]]:
@@ -203,12 +204,12 @@ def pairs(ran: Ran, prefix: str) -> Iterator[tuple[str, np.ndarray, np.ndarray]]
 
 
 @pytest.mark.parametrize("split", ["even", "lopsided"])
-@pytest.mark.parametrize("model", ["linear", "ctc"])
+@pytest.mark.parametrize("model", ["linear", "ctc", "tutorial"])
 def test_the_allreduced_gradient_is_that_of_one_process_on_the_whole_batch(
     ranks: Ran, model: str, split: str
 ) -> None:
     compared = list(pairs(ranks, f"{model}|{split}|"))
-    assert len(compared) == ranks.size * {"linear": 2, "ctc": 14}[model]
+    assert len(compared) == ranks.size * {"linear": 2, "ctc": 14, "tutorial": 10}[model]
     for name, together, alone in compared:
         assert np.abs(alone).max() > 1e-3, name
         np.testing.assert_allclose(
@@ -256,8 +257,11 @@ def test_every_rank_sees_the_same_loss(many: Ran, run: str) -> None:
     assert all(other == first for other in others)
 
 
-def test_the_losses_of_20_steps_agree_to_1e_9_in_float64(many: Ran, one: Ran) -> None:
-    difference = np.abs(losses(many, "linear") - losses(one, "linear"))
+@pytest.mark.parametrize("run", ["linear", "tutorial"])
+def test_the_losses_of_up_to_20_steps_agree_to_1e_9_in_float64(
+    many: Ran, one: Ran, run: str
+) -> None:
+    difference = np.abs(losses(many, run) - losses(one, run))
     assert difference.max() < 1e-9
 
 
@@ -278,7 +282,8 @@ def test_the_losses_change_from_step_to_step(one: Ran, run: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("run", "examples"), [("linear", TEST), ("ctc", TEST), ("by_heart", TRAIN)]
+    ("run", "examples"),
+    [("linear", TEST), ("ctc", TEST), ("by_heart", TRAIN), ("tutorial", TEST)],
 )
 def test_evaluation_counts_every_example_exactly_once(ranks: Ran, run: str, examples: int) -> None:
     evaluated = ranks.of(run, "evaluated")
@@ -292,10 +297,11 @@ def test_evaluation_is_shared_out_evenly(many: Ran) -> None:
     assert max(shares) - min(shares) == 1
 
 
-def test_the_number_of_right_examples_is_that_of_one_process(many: Ran, one: Ran) -> None:
-    (expected,) = one.of("by_heart", "evaluation")
-    assert 0 < expected["correct"] < TRAIN
-    for evaluation in many.of("by_heart", "evaluation"):
+@pytest.mark.parametrize("run", ["by_heart", "tutorial"])
+def test_the_number_of_right_examples_is_that_of_one_process(many: Ran, one: Ran, run: str) -> None:
+    (expected,) = one.of(run, "evaluation")
+    assert 0 < expected["correct"] < expected["examples"]
+    for evaluation in many.of(run, "evaluation"):
         assert evaluation["correct"] == expected["correct"]
         assert evaluation["loss"] == pytest.approx(expected["loss"], abs=1e-9)
 
@@ -349,3 +355,34 @@ def test_eval_json_tells_the_last_evaluation(ranks: Ran) -> None:
     assert result["examples"] == TRAIN
     assert (result["correct"], result["loss"]) == (evaluation["correct"], evaluation["loss"])
     assert result["accuracy"] == evaluation["correct"] / TRAIN
+
+
+# The tutorial's words
+
+TIME = r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{6}"
+
+
+def test_the_lines_of_the_steps_have_the_tutorials_form_and_come_once(ranks: Ran) -> None:
+    line = (
+        rf"{TIME}: step (\d+), loss = (\d+\.\d\d) \(\d+\.\d examples/sec; \d+\.\d{{3}} sec/batch\)"
+    )
+    found = re.findall(rf"^{line}$", ranks.stdout, re.MULTILINE)
+    recorded = ranks.of("tutorial", "losses")[0]
+    assert found == [(str(step), f"{recorded[step]:.2f}") for step in (0, 10)]
+
+
+def test_the_precision_is_told_once_in_the_tutorials_words_and_in_eval_json(ranks: Ran) -> None:
+    (evaluation, *_) = ranks.of("tutorial", "evaluation")
+    precision = evaluation["correct"] / TEST
+    found = re.findall(rf"^{TIME}: precision @ 1 = (\d\.\d{{3}})$", ranks.stdout, re.MULTILINE)
+    assert found == [f"{precision:.3f}"]
+    run = ranks.folder / "tutorial" / "cifar10"
+    result = json.loads((run / "eval.json").read_text())
+    assert (result["step"], result["examples"], result["correct"]) == (
+        12, TEST, evaluation["correct"],
+    )  # fmt: skip
+    assert result["precision_at_1"] == precision
+    assert "accuracy" not in result
+    *steps, tested = metrics(run)
+    assert all("precision_at_1" not in step for step in steps)
+    assert (tested["split"], tested["step"], tested["precision_at_1"]) == ("test", 12, precision)

@@ -6,8 +6,13 @@ import os
 from collections.abc import Callable
 from types import ModuleType
 
+import hypothesis
 import pytest
 from small_captchas import Ran
+
+# A busy machine is no fault: no test depends on a timing.
+hypothesis.settings.register_profile("untimed", deadline=None)
+hypothesis.settings.load_profile("untimed")
 
 
 @pytest.fixture(scope="session")

@@ -10,7 +10,15 @@ import yaml
 
 from data_tools.errors import DataError
 from hvd_train import config
-from hvd_train.config import CaptchaConfig, flat, parse_config, resolve_batch, resumed
+from hvd_train.config import (
+    CaptchaConfig,
+    CifarConfig,
+    flat,
+    parse_config,
+    resolve_batch,
+    resumed,
+)
+from hvd_train.optim import learning_rate
 
 
 def parse(*argv: object) -> CaptchaConfig:
@@ -309,3 +317,83 @@ def test_a_flag_changes_a_free_setting_on_resume(name: str) -> None:
 def test_a_small_rate_is_not_changed_by_yaml(tmp_path: Path) -> None:
     path = yaml_file(tmp_path, base_lr=5e-324)
     assert parse("--config", path).optim.base_lr == math.ulp(0.0)
+
+
+# The tutorial's settings
+
+
+def parse_cifar(*argv: object) -> CifarConfig:
+    return parse_config(CifarConfig, list(map(str, argv)), prog="cifar.py")[0]
+
+
+def test_cifars_defaults_are_the_tutorials() -> None:
+    values = flat(parse_cifar())
+    assert {name: values[name] for name in TUTORIAL} == TUTORIAL
+
+
+TUTORIAL: dict[str, Any] = {
+    "model": "tutorial", "image_size": 24, "augment": "distort", "batch_size": 128,
+    "global_batch": None, "optimizer": "sgd", "base_lr": 0.1, "schedule": "exponential",
+    "decay_epochs": 350.0, "warmup_epochs": 0.0, "weight_decay": 0.004, "ema_decay": 0.9999,
+    "log_every": 10, "dtype": "float32",
+}  # fmt: skip
+
+
+def test_cifars_rate_falls_to_a_tenth_every_350_epochs_from_0_1_at_batch_128() -> None:
+    settings = resolve_batch(parse_cifar(), 1).optim
+    rates = [
+        learning_rate(settings, epoch=epoch, step_epochs=128 / 50_000, total_epochs=1000.0)
+        for epoch in (0.0, 349.9, 350.0, 700.0)
+    ]
+    assert rates == pytest.approx([0.1, 0.1, 0.01, 0.001])
+
+
+@pytest.mark.parametrize(
+    ("argv", "reason"),
+    [
+        (
+            ["--augment", "shift"],
+            "--augment shift is for captchas; classes take distort or none",
+        ),
+        (["--image-size", "0"], "--image-size is 0; it must be a positive number"),
+        (["--image-size", "-3"], "--image-size is -3; it must be a positive number"),
+        (["--weight-decay", "-1"], "--weight-decay is -1.0; it must not be negative"),
+        (["--weight-decay", "inf"], "--weight-decay is inf; it must not be negative"),
+        (["--weight-decay", "nan"], "--weight-decay is nan; it must not be negative"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_a_setting_that_classes_cannot_have_is_config(argv: list[str], reason: str) -> None:
+    with pytest.raises(DataError) as caught:
+        parse_cifar(*argv)
+    assert str(caught.value) == f"error: CONFIG: command line: {reason}; see cifar.py --help"
+
+
+def test_captchas_refuse_the_distortions_of_classes() -> None:
+    assert refusal("--augment", "distort") == (
+        "error: CONFIG: command line: --augment distort is for classes; "
+        "captchas take shift or none; see captcha.py --help"
+    )
+
+
+@pytest.mark.parametrize("augment", ["none", "distort"])
+def test_classes_take_these_augmentations(augment: str) -> None:
+    assert parse_cifar("--augment", augment).data.augment == augment
+
+
+@pytest.mark.parametrize("name", ["image_size", "weight_decay"])
+def test_cifars_own_mathematics_is_refused_on_resume(name: str) -> None:
+    saved = flat(resolve_batch(parse_cifar(), 2))
+    asked = resolve_batch(parse_cifar(*config.flags_of({name: 1})), 2)
+    with pytest.raises(DataError) as caught:
+        resumed(asked, saved, {name})
+    assert str(caught.value) == (
+        f"error: CONFIG: --{name.replace('_', '-')}: the run was started with {saved[name]}, now "
+        f"{flat(asked)[name]}; leave the flag out to go on, or start a new run with --name"
+    )
+
+
+def test_cifars_saved_settings_read_back_the_same(tmp_path: Path) -> None:
+    settings = resolve_batch(parse_cifar("--image-size", 17, "--weight-decay", "1e-5"), 3)
+    path = yaml_file(tmp_path, **flat(settings))
+    assert flat(resumed(settings, config.read_yaml(path), set())) == flat(settings)

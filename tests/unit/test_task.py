@@ -7,8 +7,9 @@ import pytest
 
 from data_tools.errors import DataError
 from data_tools.manifest import ImageSpec, LabelSpec, Manifest, Split
-from hvd_train.config import CaptchaConfig, RunConfig
-from hvd_train.task import CAPTCHA, TaskModel, build_captcha
+from hvd_train.config import CaptchaConfig, CifarConfig, DataConfig, RunConfig
+from hvd_train.data.augment import center, distort
+from hvd_train.task import CAPTCHA, CIFAR, Task, TaskModel, build_captcha, build_classes
 
 MANIFEST = Manifest(
     tool="0.1.0", name="set", kind="captcha", created_from={},
@@ -65,8 +66,87 @@ def test_a_data_set_without_captcha_labels_is_config() -> None:
     )
 
 
-def test_the_commands_that_make_the_data_are_those_that_exist() -> None:
+@pytest.mark.parametrize("task", [CAPTCHA, CIFAR], ids=lambda task: task.name)
+def test_the_commands_that_make_the_data_are_those_that_exist(task: Task) -> None:
     from data_tools import cli
 
-    named = {command.split()[1] for command in CAPTCHA.how_to_make_data}
+    named = {command.split()[1] for command in task.how_to_make_data}
     assert named <= set(cli.COMMANDS)
+
+
+# Classes
+
+CLASSES = dataclasses.replace(
+    MANIFEST, name="cifar10", kind="classes", label=None, classes=tuple("abcdefghij"),
+    image=ImageSpec(height=32, width=36, channels=3, encoding="raw"),
+)  # fmt: skip
+
+
+def class_images(count: int = 9) -> np.ndarray:
+    return np.random.default_rng(0).integers(0, 256, (count, 32, 36, 3), np.uint8)
+
+
+def test_the_network_has_an_output_for_each_class_of_the_set() -> None:
+    assert build_classes(CifarConfig(), CLASSES).model.output_shape == (None, 10)
+    many = dataclasses.replace(CLASSES, classes=tuple(map(str, range(100))))
+    assert build_classes(CifarConfig(), many).model.output_shape == (None, 100)
+
+
+def test_the_network_of_classes_takes_grey_images() -> None:
+    grey = dataclasses.replace(CLASSES.image, channels=1)
+    model = build_classes(CifarConfig(), dataclasses.replace(CLASSES, image=grey)).model
+    assert model.input_shape == (None, 24, 24, 1)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_the_network_of_classes_computes_in_the_type_of_the_settings(dtype: str) -> None:
+    config = CifarConfig(run=RunConfig(dtype=dtype))  # type: ignore[arg-type]
+    task_model = build_classes(config, CLASSES)
+    assert {variable.dtype for variable in task_model.model.variables} == {dtype}
+    outputs = task_model.model(task_model.eval_inputs(class_images()))
+    assert outputs.dtype == dtype
+    labels = np.zeros((9, 1), np.int32)
+    assert task_model.losses(outputs, labels).dtype == dtype
+
+
+def test_training_distorts_by_seed_epoch_and_example_and_evaluation_takes_the_middle() -> None:
+    task_model = build_classes(CifarConfig(run=RunConfig(seed=3), image_size=20), CLASSES)
+    ids, epochs = np.array([8, 0, 5]), np.array([1, 1, 2])
+    images = class_images(3)
+    expected = distort(images, ids, epochs, size=20, seed=3, num_examples=9)
+    np.testing.assert_array_equal(task_model.train_inputs(images, ids, epochs), expected)
+    np.testing.assert_array_equal(task_model.eval_inputs(images), center(images, size=20))
+
+
+def test_without_augmentation_training_takes_the_middle_too() -> None:
+    task_model = build_classes(CifarConfig(data=DataConfig(augment="none")), CLASSES)
+    found = task_model.train_inputs(class_images(), np.arange(9), np.zeros(9, int))
+    np.testing.assert_array_equal(found, center(class_images(), size=24))
+
+
+def test_the_class_of_the_largest_logit_is_predicted() -> None:
+    task_model = build_classes(CifarConfig(), CLASSES)
+    logits = np.zeros((3, 10))
+    logits[0, 9], logits[1, 4] = 1, 0.5
+    predicted = task_model.predict(logits)
+    assert (predicted.dtype, predicted.tolist()) == (np.int32, [[9], [4], [0]])
+    labels = np.array([[9], [5], [0]], np.int32)
+    assert task_model.correct(logits, labels).tolist() == [True, False, True]
+
+
+def test_an_image_size_above_the_images_is_config() -> None:
+    assert build_classes(CifarConfig(image_size=32), CLASSES).model.input_shape[1] == 32
+    with pytest.raises(DataError) as caught:
+        build_classes(CifarConfig(image_size=33), CLASSES)
+    assert str(caught.value) == (
+        "error: CONFIG: --image-size: 33, the images are 36x32; use at most 32"
+    )
+
+
+def test_weight_decay_of_captchas_is_of_kernels_only() -> None:
+    for model in ("ctc", "linear"):
+        fixed = dataclasses.replace(MANIFEST.label, min_length=4)  # type: ignore[type-var]
+        config = CaptchaConfig(model=model)  # type: ignore[arg-type]
+        task_model = build_captcha(config, dataclasses.replace(MANIFEST, label=fixed))
+        names = {variable.path.rpartition("/")[2] for variable in task_model.decayed}
+        assert names == {"kernel"}
