@@ -49,8 +49,8 @@ def test_the_number_of_parameters_is_the_tutorials(size: int, parameters: int) -
 
 def test_the_layers_stand_in_the_tutorials_order(model: keras.Model) -> None:
     assert [layer.name for layer in model.layers][1:] == [
-        "conv1", "pool1", "relu1", "norm1", "conv2", "relu2", "norm2", "pool2", "flatten", "local3", "local4",
-        "softmax_linear",
+        "conv1", "pool1", "relu1", "norm1", "conv2", "relu2", "norm2", "pool2", "flatten",
+        "local3", "local4", "softmax_linear",
     ]  # fmt: skip
 
 
