@@ -27,9 +27,6 @@ COMMANDS = {
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the subcommand that the command line names and returns the exit code."""
     argv = list(sys.argv[1:] if argv is None else argv)
-    if argv[:1] in (["-h"], ["--help"]):
-        print(usage())
-        return 0
     # A scheduler's SIGTERM is answered as Ctrl-C is: what is unfinished gets removed.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     return run_main(lambda: _run(argv), debug="--debug" in argv)
@@ -47,6 +44,9 @@ def usage() -> str:
 
 def _run(argv: Sequence[str]) -> None:
     name, *flags = argv or [""]
+    if name in ("-h", "--help"):
+        print(usage())
+        return
     if name not in COMMANDS:
         raise unknown_command(name, COMMANDS)
     module_name, flags_name, _ = COMMANDS[name]

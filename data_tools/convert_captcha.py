@@ -198,6 +198,8 @@ def check_labels(
 
 def label_fault(label: str, allowed: range, charset: str) -> str:
     """Says why a label doesn't fit; empty if it does."""
+    if not label.isprintable():
+        return f"label {label!r} has a character that can't be printed"
     if len(label) not in allowed:
         return f"label {label!r} has {len(label)} characters in place of {allowed.start}"
     outside = "".join(sorted(set(label) - set(charset)))

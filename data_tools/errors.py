@@ -84,8 +84,15 @@ class DataError(Exception):
 
     def print(self) -> None:
         """Writes the message to standard error, at once, or a launcher's tags would part it."""
-        sys.stderr.write(self.report() + "\n")
-        sys.stderr.flush()
+        _to_stderr(self.report())
+
+
+def _to_stderr(text: str) -> None:
+    """Writes a line to standard error, which may be closed or full: the exit code still tells."""
+    with contextlib.suppress(OSError, ValueError):
+        if sys.stderr is not None:
+            sys.stderr.write(text + "\n")
+            sys.stderr.flush()
 
 
 def one_line(text: str) -> str:
@@ -165,7 +172,7 @@ def run_main(main: Callable[[], None], *, debug: bool = False) -> int:
         _discard_stdout()
         return 1
     except KeyboardInterrupt:
-        print("interrupted", file=sys.stderr)
+        _to_stderr("interrupted")
         return 130
     except (DataError, OSError) as error:
         if debug:

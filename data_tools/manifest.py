@@ -17,6 +17,10 @@ from data_tools.errors import CONFIG, INPUT, INTEGRITY, DataError, os_errors
 
 FORMAT = "hvd-train/1"
 FILE_NAME = "manifest.json"
+ENCODINGS = ("raw", "jpeg", "png", "mixed")
+CASES = ("keep", "upper", "lower")
+KINDS = {"captcha": (True, False), "classes": (False, True)}
+"""Whether a set of that kind has labels of characters, and classes."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -116,6 +120,8 @@ def load(folder: Path) -> Manifest:
         DataError: INPUT when there is none, INTEGRITY when it isn't one of ours or is damaged.
     """
     path = folder / FILE_NAME
+    if not folder.exists():
+        raise DataError(INPUT, folder, "no such folder", fix="check the path")
     if not path.is_file():
         raise DataError(
             INPUT, folder, f"no {FILE_NAME}, so this is not a finished data set",
@@ -125,7 +131,7 @@ def load(folder: Path) -> Manifest:
         data = path.read_bytes()
     try:
         return parse(data)
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise DataError(
             INTEGRITY, path, f"not a manifest of format {FORMAT} ({error})",
             fix="convert the data set again",
@@ -172,6 +178,10 @@ def _check_types(manifest: Manifest) -> None:
     for split in manifest.splits.values():
         numbers += [split.examples, *(n for s in split.shards for n in (s.examples, s.bytes))]
         texts += [text for shard in split.shards for text in (shard.file, shard.sha256)]
+    if not (image.encoding in ENCODINGS and (label is None or label.case in CASES)):
+        raise ValueError(f"unknown encoding {image.encoding!r} or case")
+    if (label is not None, manifest.classes is not None) != KINDS.get(manifest.kind):
+        raise ValueError(f"kind {manifest.kind!r} doesn't suit the labels")
     for number in numbers:
         if type(number) is not int or number < 0:
             raise ValueError(f"{number!r} is not a whole number of at least 0")

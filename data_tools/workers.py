@@ -26,6 +26,7 @@ Task = TypeVar("Task")
 Result = TypeVar("Result")
 
 INTERRUPTS = {signal.SIGINT, signal.SIGTERM}
+SAFE_PATH = "PYTHONSAFEPATH"
 
 
 def default_workers() -> int:
@@ -57,10 +58,14 @@ def _run_in_workers(
 ) -> Iterator[Result]:
     started: list[tuple[SpawnProcess, Connection]] = []
     try:
-        with _interrupts_held():
+        with _safe_path(), _interrupts_held():
             for _ in range(workers):
                 started.append(_start(function))
         yield from _hand_out(tasks, [pipe for _, pipe in started])
+    except _WorkerEndedError as error:
+        process = next(process for process, pipe in started if pipe is error.pipe)
+        process.join(1)  # its pipe has ended, so it is about to
+        raise _describe_end(process.exitcode) from error
     finally:
         # After an error what still runs is of no use, and might take minutes.
         for process, pipe in started:
@@ -91,6 +96,20 @@ def _interrupts_held() -> Iterator[None]:
             signal.signal(number, handler)
         for late in came:
             signal.raise_signal(late)
+
+
+@contextmanager
+def _safe_path() -> Iterator[None]:
+    """Keeps the current folder off the path of new processes: a signal.py there is not Python's."""
+    before = os.environ.get(SAFE_PATH)
+    os.environ[SAFE_PATH] = "1"
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[SAFE_PATH]
+        else:
+            os.environ[SAFE_PATH] = before
 
 
 def _start(function: Callable[[Task], Result]) -> tuple[SpawnProcess, Connection]:
@@ -125,13 +144,27 @@ def _exchange(pipe: Connection, task: tuple[int, Any] | None) -> dict[int, Any]:
         numbered, error = pipe.recv()
         pipe.send(task)
     except (EOFError, ConnectionError) as end:
-        raise DataError(
-            HOST, socket.gethostname(), "a worker process was killed, perhaps for want of memory",
-            fix="free some memory or lower --workers",
-        ) from end  # fmt: skip
+        raise _WorkerEndedError(pipe) from end
     if error is not None:
         raise error
     return numbered
+
+
+class _WorkerEndedError(Exception):
+    """A worker ended before its work."""
+
+    def __init__(self, pipe: Connection) -> None:
+        self.pipe = pipe
+
+
+def _describe_end(exit_code: int | None) -> DataError:
+    """The error of a worker that ended by itself, with an exit code, or by a signal."""
+    if exit_code is not None and exit_code >= 0:
+        reason, fix = f"a worker process ended with exit code {exit_code}", "see its message above"
+    else:
+        reason = "a worker process was killed, perhaps for want of memory"
+        fix = "free some memory or lower --workers"
+    return DataError(HOST, socket.gethostname(), reason, fix=fix)
 
 
 def _work(function: Callable[[Any], Any], pipe: Connection) -> None:

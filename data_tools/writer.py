@@ -28,6 +28,7 @@ from data_tools.errors import CONFIG, DataError, from_os_error
 from data_tools.manifest import FILE_NAME, Manifest, Shard, Split, dump
 
 INCOMPLETE = ".incomplete"
+MARK = ".unfinished"
 
 
 @contextmanager
@@ -51,6 +52,8 @@ def atomic_folder(target: Path, *, overwrite: bool | None = None) -> Iterator[Pa
             sync_folder(incomplete)
             check_target(target, overwrite=overwrite)  # another run may have made it meanwhile
             _rename_over(incomplete, target)
+            (target / MARK).unlink()
+            sync_folder(target)
     except OSError as error:
         raise from_os_error(error, target) from error
 
@@ -71,22 +74,36 @@ def split_evenly(count: int, parts: int) -> list[range]:
 
 @contextmanager
 def _sole_writer(folder: Path) -> Iterator[None]:
-    """Makes the folder, or empties what a killed run left, and removes it after an error."""
-    if folder.is_symlink() or folder.is_file():
-        folder.unlink()
-    folder.mkdir(parents=True, exist_ok=True)
+    """Makes the folder, or empties what a killed run left, and removes it after an error.
+
+    While it is unfinished it holds a mark, so that nothing else of that name is ever emptied.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except FileExistsError as error:
+        raise _not_ours(folder) from error
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         _lock(descriptor, folder)
+        left = list(folder.iterdir())
+        if folder.is_symlink() or (left and folder / MARK not in left):
+            raise _not_ours(folder)
         try:
-            for path in folder.iterdir():
-                _remove(path)
+            (folder / MARK).touch()
+            for path in left:
+                if path.name != MARK:
+                    _remove(path)
             yield
         except BaseException:
             shutil.rmtree(folder, ignore_errors=True)
             raise
     finally:
         os.close(descriptor)
+
+
+def _not_ours(folder: Path) -> DataError:
+    reason = "it is in the way, and no unfinished folder of this program"
+    return DataError(CONFIG, folder, reason, fix="move it, or choose another name")
 
 
 def _lock(descriptor: int, folder: Path) -> None:

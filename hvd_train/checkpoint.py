@@ -1,8 +1,8 @@
 """Checkpoints: whole or not there, verified before use, readable with NumPy alone.
 
 A checkpoint is a folder step-00001000/ with weights.npz, optimizer.npz, ema.npz and state.json,
-which holds the step and the SHA-256 of each file. It is written under a temporary name, flushed to
-the disk and renamed, so a crash at any moment leaves the one before it.
+which holds the step and the SHA-256 of each file and of itself. It is written under a temporary
+name, flushed to the disk and renamed, so a crash at any moment leaves the one before it.
 """
 
 import hashlib
@@ -58,9 +58,11 @@ def save(run: Path, checkpoint: Checkpoint, *, keep: int) -> Path:
     with os_errors(target):
         try:
             shutil.rmtree(temporary, ignore_errors=True)
-            temporary.mkdir(parents=True)
+            target.parent.mkdir(exist_ok=True)
+            temporary.mkdir()
             hashes = {name: _write_arrays(temporary, checkpoint, name) for name in ARRAYS}
             state = {**checkpoint.state, "step": checkpoint.step, "sha256": hashes}
+            state["sha256"]["state"] = _hash_of_state(state)
             write_synced(temporary / "state.json", json.dumps(state, indent=1).encode())
             sync_folder(temporary)
             _remove(target)  # left by an earlier run that stopped after this step
@@ -113,16 +115,28 @@ def read(folder: Path) -> Checkpoint:
     """
     try:
         state = json.loads((folder / "state.json").read_bytes())
+        if _hash_of_state(state) != state["sha256"]["state"]:
+            raise ValueError("state.json is not as it was written")
         arrays = {
             name: _read_arrays(folder / f"{name}.npz", state["sha256"][name]) for name in ARRAYS
         }
         if folder_of(folder.parent.parent, state["step"]) != folder:
             raise ValueError(f"state.json is of step {state['step']}")
         return Checkpoint(step=state["step"], state=state, **arrays)
-    except (FileNotFoundError, ValueError, KeyError, TypeError, zipfile.BadZipFile) as error:
+    except (
+        FileNotFoundError, ValueError, KeyError, TypeError, AttributeError, RecursionError,
+        zipfile.BadZipFile,
+    ) as error:  # fmt: skip
         raise DataError(
             INTEGRITY, folder, f"the checkpoint is damaged ({error})", fix="use an older one"
         ) from error
+
+
+def _hash_of_state(state: dict[str, Any]) -> str:
+    """SHA-256 of all that state.json says, but for this hash itself."""
+    hashes = {name: sha256 for name, sha256 in state["sha256"].items() if name != "state"}
+    rest = {**state, "sha256": hashes}
+    return hashlib.sha256(json.dumps(rest, sort_keys=True).encode()).hexdigest()
 
 
 def _steps(run: Path) -> list[int]:

@@ -21,8 +21,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Runs the subcommand that the command line names and returns the exit code."""
     name, *flags = (sys.argv[1:] if argv is None else argv) or [""]
     if name in ("-h", "--help"):
-        print(USAGE)
-        return 0
+        return run_main(lambda: print(USAGE))
     if name not in COMMANDS:
         return run_main(lambda: _refuse(name))
     return COMMANDS[name](flags, prog=f"hvd_train {name}")

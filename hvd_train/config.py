@@ -4,9 +4,11 @@ Defaults < `--config FILE.yaml` < flags. A file becomes flags put before the use
 checked alike and the last one holds. On `--resume` the run's saved config.yaml is such a file.
 """
 
+import contextlib
 import dataclasses
+import itertools
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, TypeVar
@@ -204,6 +206,7 @@ FREE_ON_RESUME = frozenset({
     "data", "memory_budget", "input_threads", "name", "runs_dir", "resume", "checkpoint_every",
     "keep_checkpoints", "eval_every", "log_every", "config", "debug",
 })  # fmt: skip
+NOT_IN_FILES = frozenset({"config", "debug"})
 OF_THIS_CALL = frozenset({"name", "runs_dir", "resume", "config", "debug"})
 # Settings that may differ between ranks, since hosts may hold their files in different places.
 FREE_BETWEEN_RANKS = frozenset({"data", "runs_dir", "config", "memory_budget", "input_threads"})
@@ -220,10 +223,9 @@ def parse_config(
     Raises:
         DataError: CONFIG when a flag, a value or the file isn't understood.
     """
-    config = _parse(config_type, argv, prog)
-    from_file = read_yaml(config.run.config) if config.run.config else {}
-    if from_file:
-        config = _parse(config_type, [*flags_of(from_file), *argv], prog)
+    path = _config_file(argv)
+    from_file = read_settings(path, config_type) if path else {}
+    config = _parse(config_type, [*flags_of(from_file), *argv], prog)
     given = frozenset(name for name in flat(config) if name in from_file or _is_given(name, argv))
     if {"batch_size", "global_batch"} <= given:
         raise DataError(
@@ -239,6 +241,49 @@ def _parse(config_type: type[C], argv: Sequence[str], prog: str) -> C:
     return parse_flags(config_type, prog=prog, argv=argv, config=(tyro.conf.OmitArgPrefixes,))
 
 
+def _config_file(argv: Sequence[str]) -> Path | None:
+    """The value of the last `--config`; the parser tells what is wrong with the flag itself."""
+    found = ""
+    for arg, following in itertools.zip_longest(argv, argv[1:], fillvalue=""):
+        flag, equals, value = arg.partition("=")
+        if flag == "--config":
+            found = value if equals else following
+    return Path(found) if found else None
+
+
+def read_settings(path: Path, config_type: type[TrainConfig]) -> dict[str, Any]:
+    """Reads a `--config` file whose names and values are those of the settings.
+
+    Raises:
+        DataError: CONFIG with the file and the setting that isn't understood.
+    """
+    defaults = flat(config_type())
+    values = read_yaml(path)
+    for name, value in values.items():
+        reason = ""
+        if name not in defaults or name in NOT_IN_FILES:
+            reason = "no such setting"
+        elif value is None and defaults[name] is not None:
+            reason = "it has no value"
+        elif value is not None and isinstance(value, bool) != isinstance(defaults[name], bool):
+            kind = "true or false" if isinstance(defaults[name], bool) else "no truth value"
+            reason = f"{value!r}; it must be {kind}"
+        if reason:
+            raise DataError(CONFIG, path, name, reason, fix="see --help and recipes/")
+    with _told_of(path):
+        _parse(config_type, flags_of(values), str(path))
+    return values
+
+
+@contextlib.contextmanager
+def _told_of(path: Path | str) -> Iterator[None]:
+    """Lets an error of the parser name the file that the flags came from."""
+    try:
+        yield
+    except DataError as error:
+        raise DataError(CONFIG, path, error.reason, fix="mend the file") from error
+
+
 def _is_given(name: str, argv: Sequence[str]) -> bool:
     flag = name.replace("_", "-")
     names = {arg.partition("=")[0].replace("_", "-") for arg in argv if arg.startswith("--")}
@@ -251,7 +296,7 @@ def read_yaml(path: Path) -> dict[str, Any]:
         data = path.read_bytes()
     try:
         values = yaml.safe_load(data) or {}
-    except (yaml.YAMLError, ValueError) as error:
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise DataError(CONFIG, path, f"not YAML: {error}", fix="see recipes/") from error
     if not isinstance(values, dict) or any(isinstance(v, dict | list) for v in values.values()):
         raise DataError(CONFIG, path, "not a flat list of settings", fix="see recipes/")
@@ -298,6 +343,11 @@ def resumed(config: C, saved: Mapping[str, Any], given: Collection[str]) -> C:
         DataError: CONFIG when one of those would change what the run computes.
     """
     asked = flat(config)
+    if not saved or saved.get("global_batch", 0) is None:
+        raise DataError(
+            CONFIG, "config.yaml", "it is damaged",
+            fix="bring back a copy, or start a new run with --name",
+        )  # fmt: skip
     if asked.keys() != saved.keys():
         missing = ", ".join(sorted(asked.keys() ^ saved.keys()))
         raise DataError(
@@ -317,4 +367,5 @@ def resumed(config: C, saved: Mapping[str, Any], given: Collection[str]) -> C:
             )  # fmt: skip
     changed = FREE_ON_RESUME & set(given) | OF_THIS_CALL
     kept = {**saved, **{name: asked[name] for name in changed}}
-    return _parse(type(config), flags_of(kept), "config.yaml")
+    with _told_of("config.yaml"):
+        return _parse(type(config), flags_of(kept), "config.yaml")

@@ -2,6 +2,7 @@
 
 import datetime
 import json
+import math
 import sys
 import time
 from collections.abc import Iterator, Mapping
@@ -170,7 +171,8 @@ def _is_before(line: str, step: int) -> bool:
     try:
         fields: dict[str, Any] = json.loads(line)
         last = step - 1 if fields["split"] == TRAIN else step
-        return bool(fields["step"] <= last)
+        numbers = [value for name, value in fields.items() if name not in ("split", "time")]
+        return bool(fields["step"] <= last) and all(math.isfinite(n) for n in numbers)
     except (ValueError, TypeError, KeyError):
         return False
 

@@ -27,7 +27,7 @@ import yaml
 import data_tools
 from data_tools import datasets, manifest
 from data_tools.durable import try_lock, write_atomically
-from data_tools.errors import CONFIG, HOST, INTEGRITY, DataError
+from data_tools.errors import CONFIG, HOST, INPUT, INTEGRITY, DataError
 from data_tools.manifest import Manifest
 from hvd_train import checkpoint, config, dist
 from hvd_train.config import TrainConfig
@@ -82,10 +82,7 @@ def _saved_settings(folder: Path, *, resume: bool) -> dict[str, Any] | None:
     if not folder.exists():
         return None
     if not resume:
-        raise DataError(
-            CONFIG, folder, "the run folder exists already",
-            fix="choose another --name, or go on with --resume",
-        )  # fmt: skip
+        raise exists_already(folder)
     for path in (folder, folder / checkpoint.FOLDER):
         if path.exists() and path.stat().st_mode & 0o002:
             raise DataError(
@@ -100,6 +97,14 @@ def _saved_settings(folder: Path, *, resume: bool) -> dict[str, Any] | None:
             fix=f"bring back {CONFIG_FILE}, or start a new run with --name",
         )  # fmt: skip
     return config.read_yaml(folder / CONFIG_FILE)
+
+
+def exists_already(folder: Path) -> DataError:
+    """The error of a run that would overwrite another."""
+    return DataError(
+        CONFIG, folder, "the run folder exists already",
+        fix="choose another --name, or go on with --resume",
+    )  # fmt: skip
 
 
 def open_data(task: Task, settings: TrainConfig, world: World) -> Data:
@@ -214,14 +219,34 @@ def describe(settings: TrainConfig, data: Data, world: World) -> list[str]:
     ]
 
 
+@dataclass(frozen=True, slots=True)
+class RunFolder:
+    """The run folder, held by the chief so that no other run writes to it."""
+
+    path: Path
+    descriptor: int
+
+    def check_there(self) -> None:
+        """Raises INPUT when it was removed or replaced, rather than write to another run's."""
+        there = self.path.exists()
+        if not (there and os.path.samestat(os.fstat(self.descriptor), self.path.stat())):
+            raise DataError(
+                INPUT, self.path, "the run folder was removed or replaced while the run went on",
+                fix="start the run again",
+            )  # fmt: skip
+
+
 @contextlib.contextmanager
-def sole_writer(folder: Path, settings: TrainConfig) -> Iterator[None]:
+def sole_writer(folder: Path, settings: TrainConfig) -> Iterator[RunFolder]:
     """Makes the run folder, or takes the one to go on with, and keeps other runs out of it.
 
     Raises:
-        DataError: CONFIG when another process trains in it.
+        DataError: CONFIG when another process has made it meanwhile or trains in it.
     """
-    folder.mkdir(parents=True, exist_ok=settings.run.resume)
+    try:
+        folder.mkdir(parents=True, exist_ok=settings.run.resume)
+    except FileExistsError as error:
+        raise exists_already(folder) from error
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         if not try_lock(descriptor):
@@ -231,15 +256,16 @@ def sole_writer(folder: Path, settings: TrainConfig) -> Iterator[None]:
             )  # fmt: skip
         values = yaml.safe_dump(config.flat(settings), sort_keys=False)
         write_atomically(folder / CONFIG_FILE, values.encode())
-        yield
+        yield RunFolder(folder, descriptor)
     finally:
         os.close(descriptor)
 
 
-def write_result(folder: Path, values: dict[str, Any]) -> None:
+def write_result(folder: RunFolder, values: dict[str, Any]) -> None:
     """Writes eval.json."""
+    folder.check_there()
     data = json.dumps(values, indent=1) + "\n"
-    write_atomically(folder / RESULT_FILE, data.encode())
+    write_atomically(folder.path / RESULT_FILE, data.encode())
 
 
 def data_state(data: Data) -> dict[str, Any]:

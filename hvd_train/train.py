@@ -25,7 +25,7 @@ from hvd_train.data.source import Batch, MemorySource
 from hvd_train.dist import World
 from hvd_train.evaluate import Evaluation, Evaluator
 from hvd_train.metric_writer import TRAIN, MetricWriter, open_writer, timestamp
-from hvd_train.run import Data
+from hvd_train.run import Data, RunFolder
 from hvd_train.task import Task, TaskModel
 
 C = TypeVar("C", bound=TrainConfig)
@@ -162,16 +162,17 @@ def train_and_evaluate(task: Task, config: C, given: Collection[str], world: Wor
         lines = [*run.describe(config, data, world), optim.describe_rate(config.optim)]
         print("\n".join(lines), flush=True)
     loop = Loop(task, config, trainer, data, world)
+    held: RunFolder | None = None  # by the chief alone
     with contextlib.ExitStack() as stack:
         with dist.agreed(world):
             if world.is_chief:
-                stack.enter_context(run.sole_writer(folder, config))
+                held = stack.enter_context(run.sole_writer(folder, config))
             writer = stack.enter_context(
                 open_writer(
                     folder, is_chief=world.is_chief, step=start, total_steps=loop.total_steps
                 )
             )
-        return loop.run(folder, start, writer)
+        return loop.run(held, start, writer)
 
 
 def restore(trainer: Trainer, data: Data, folder: Path, world: World) -> int:
@@ -205,7 +206,7 @@ class Loop:
         self._input_wait = pipeline.InputWait()
         self._clock = Clock()
 
-    def run(self, folder: Path, start: int, writer: MetricWriter) -> Evaluation:
+    def run(self, folder: RunFolder | None, start: int, writer: MetricWriter) -> Evaluation:
         """Trains from step `start` to the last, and evaluates the last checkpoint."""
         steps = range(start, self.total_steps)
         batches = pipeline.prefetch(
@@ -326,14 +327,15 @@ class Loop:
             )
             writer.say(f"{self._task.metric_in_words} = {evaluation.accuracy:.3f}")
 
-    def _save(self, folder: Path, done: int) -> None:
+    def _save(self, folder: RunFolder | None, done: int) -> None:
         with dist.agreed(self._world):
-            if self._world.is_chief:
+            if folder is not None:
+                folder.check_there()
                 snapshot = self._trainer.snapshot(done, run.data_state(self._data))
                 check_finite(snapshot)
-                checkpoint.save(folder, snapshot, keep=self._config.run.keep_checkpoints)
+                checkpoint.save(folder.path, snapshot, keep=self._config.run.keep_checkpoints)
 
-    def _write_result(self, folder: Path, step: int, evaluation: Evaluation) -> None:
+    def _write_result(self, folder: RunFolder | None, step: int, evaluation: Evaluation) -> None:
         values = {
             "step": step,
             "split": self._config.data.test_split,
@@ -348,7 +350,7 @@ class Loop:
             "time": timestamp(),
         }
         with dist.agreed(self._world):
-            if self._world.is_chief:
+            if folder is not None:
                 run.write_result(folder, values)
 
 
