@@ -7,16 +7,20 @@ from pathlib import Path
 
 import pytest
 from small_captchas import Ran, write_captchas
+from small_cifar import write_cifar10
 
 Tools = Callable[..., Ran]
 RunCli = Callable[..., Ran]
 ROOT = Path(__file__).resolve().parents[2]
-SUBCOMMANDS = ["download", "make-captcha", "captcha-to-tfrecord", "verify", "info"]
+SUBCOMMANDS = [
+    "download", "make-captcha", "captcha-to-tfrecord", "cifar-to-tfrecord", "verify", "info",
+]  # fmt: skip
 HELPS = [
     ["data_tools", "--help"],
     *(["data_tools", name, "--help"] for name in SUBCOMMANDS),
     ["hvd_train", "--help"],
     ["hvd_train", "captcha", "--help"],
+    ["hvd_train", "cifar", "--help"],
 ]
 
 
@@ -57,6 +61,7 @@ def test_help_takes_under_half_a_second_and_imports_neither_tensorflow_nor_horov
 
 def test_no_command_of_data_tools_imports_tensorflow(run_cli: RunCli, tmp_path: Path) -> None:
     csv = write_captchas(tmp_path / "images", ["AB", "CD"])
+    binary = write_cifar10(tmp_path / "binary", {"data_batch_1.bin": [3, 1]})
     script = """
 import json, sys
 from data_tools.cli import main
@@ -69,6 +74,7 @@ print(sorted({"tensorflow", "horovod", "keras"} & set(sys.modules)), file=sys.st
         ["captcha-to-tfrecord", str(tmp_path / "images"), str(csv), out, "--workers", "1"],
         ["verify", out],
         ["info", out],
+        ["cifar-to-tfrecord", str(binary), str(tmp_path / "classes")],
         ["make-captcha", str(tmp_path / "made"), "--count", "2", "--workers", "1"],
     ]
     ran = run_cli(["python", "-c", script, json.dumps(commands)])
