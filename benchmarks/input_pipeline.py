@@ -25,6 +25,7 @@ import numpy as np
 import tensorflow as tf
 
 from data_tools import convert_cifar, manifest
+from data_tools.flags import CifarToTfrecord
 from hvd_train.data import augment, sharding
 from hvd_train.data.source import open_source
 
@@ -65,7 +66,7 @@ def write_records(path: Path, count: int) -> Path:
 def our_batches(binary: Path) -> Callable[[int], Any]:
     """Makes the batch of a step as the trainer's input thread does."""
     folder = binary.parent / "set"
-    convert_cifar.main(convert_cifar.CifarToTfrecord(src=(binary,), out=folder))
+    convert_cifar.main(CifarToTfrecord(src=(binary,), out=folder))
     source = open_source(folder, manifest.load(folder), "train", budget=2.0**31)
 
     def batch(step: int) -> np.ndarray:

@@ -43,12 +43,14 @@ def usage() -> str:
 
 
 def _run(argv: Sequence[str]) -> None:
-    name, *flags = argv or [""]
+    name, *words = argv or [""]
     if name in ("-h", "--help"):
         print(usage())
         return
     if name not in COMMANDS:
         raise unknown_command(name, COMMANDS)
+    from data_tools import flags  # and with it tyro, which `data_tools --help` doesn't need
+
     module_name, flags_name, _ = COMMANDS[name]
-    module = importlib.import_module(module_name)
-    module.main(parse_flags(getattr(module, flags_name), prog=f"data_tools {name}", argv=flags))
+    command = parse_flags(getattr(flags, flags_name), prog=f"data_tools {name}", argv=words)
+    importlib.import_module(module_name).main(command)

@@ -7,16 +7,15 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
-
-import tyro
+from typing import Any
 
 import data_tools
-from data_tools import images, schema
+from data_tools import charsets, images, schema
 from data_tools.errors import CONFIG, INPUT, LABEL, DataError
+from data_tools.flags import CaptchaToTfrecord
 from data_tools.manifest import ImageSpec, LabelSpec, Manifest
 from data_tools.sources.captcha import Fault, ImageFolder, Row, read_labels
-from data_tools.workers import default_workers, run_tasks
+from data_tools.workers import run_tasks
 from data_tools.writer import (
     WrittenShard,
     atomic_folder,
@@ -28,67 +27,7 @@ from data_tools.writer import (
 )
 
 SPLIT_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
-SET_NAME = re.compile(r"\w[\w.-]*")
 UNNAMED_SHOWN = 5
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class CaptchaToTfrecord:
-    """Converts a folder of captcha images and the CSV of their labels to sharded TFRecords."""
-
-    images: tyro.conf.Positional[Path]
-    """Folder of JPEG and PNG files."""
-    labels: tyro.conf.Positional[Path]
-    """CSV with a row `image,label` for each: `0,NZPP` or `0.jpg,NZPP`."""
-    out: tyro.conf.Positional[Path]
-    """Data set folder to make."""
-    split: str = "train=0.9,test=0.1"
-    """Splits and their shares. Equal images come into the same split, by the hash of the file."""
-    shards: int = 4
-    """Files a split, at most."""
-    charset: str | None = None
-    """digits, upper, lower, upper-digits, lower-digits, letters, alnum, or the characters
-    themselves; the smallest named one that holds all labels if not given."""
-    case: Literal["keep", "upper", "lower"] = "keep"
-    """Fold the labels to upper or lower case."""
-    length: int | None = None
-    """Characters that each label must have; that of most labels if not given."""
-    variable_length: bool = False
-    """Allow labels of any length."""
-    image_encoding: Literal["original", "raw"] = "original"
-    """Keep the files' own bytes, or store the pixels, uint8 HWC."""
-    skip_bad: bool = False
-    """Leave out rows with a fault and list them in the manifest, rather than refuse them all."""
-    name: str = "captcha"
-    """First part of the shards' names."""
-    overwrite: bool = False
-    """Replace OUT if it exists, once the new one is whole."""
-    workers: int = default_workers()
-    """Processes, at most one a shard; the files don't depend on it."""
-    debug: bool = False
-    """Show tracebacks."""
-
-    def __post_init__(self) -> None:
-        for flag, value in (
-            ("--shards", self.shards), ("--workers", self.workers), ("--length", self.length)
-        ):  # fmt: skip
-            if value is not None and value < 1:
-                raise ValueError(f"{flag} is {value}; it must be at least 1")
-        if self.length is not None and self.variable_length:
-            raise ValueError("--length and --variable-length are both given; give one")
-        if not SET_NAME.fullmatch(self.name):
-            raise ValueError(f"--name is {self.name!r}; it may hold letters, digits, ., - and _")
-        characters = self.characters()
-        if characters is not None and not 0 < len(characters) <= schema.MAX_CHARSET:
-            raise ValueError(f"--charset has {len(characters)} characters; 1 to 256 can be told")
-        if characters is not None and not characters.isprintable():
-            raise ValueError(f"--charset is {self.charset!r}; not all of it can be printed")
-        if characters is not None and len(set(characters)) < len(characters):
-            raise ValueError(f"--charset is {self.charset!r}; it names a character twice")
-
-    def characters(self) -> str | None:
-        """The charset that was asked for, by name or by its characters."""
-        return None if self.charset is None else schema.CHARSETS.get(self.charset, self.charset)
 
 
 def main(command: CaptchaToTfrecord) -> None:
@@ -176,8 +115,8 @@ def check_labels(
         usual = command.length or max(lengths, key=lengths.__getitem__, default=1)
         allowed = range(usual, usual + 1)
     fitting = [row for row in rows if len(row.label) in allowed]
-    charset = command.characters() or schema.choose_charset(row.label for row in fitting)
-    if len(charset) > schema.MAX_CHARSET:
+    charset = command.characters() or charsets.choose_charset(row.label for row in fitting)
+    if len(charset) > charsets.MAX_CHARSET:
         raise DataError(
             LABEL, command.labels, f"{len(charset)} different characters, at most 256 can be told",
             fix="name the characters with --charset and pass --skip-bad",

@@ -5,17 +5,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal
-
-import tyro
 
 import data_tools
 from data_tools import schema, tfrecord
 from data_tools.errors import CONFIG, DataError
+from data_tools.flags import CifarToTfrecord
 from data_tools.manifest import ImageSpec, Manifest
 from data_tools.sources import cifar
 from data_tools.sources.cifar import Batch, Layout
-from data_tools.workers import default_workers
 from data_tools.writer import (
     ShardWriter,
     WrittenShard,
@@ -30,52 +27,6 @@ TRAIN, VALIDATION, TEST = "train", "validation", "test"
 KIND = "classes"
 BLOCK = 512
 """Examples encoded at a time: they fit into a cache, and memory is used again and again."""
-
-
-_LAST = Path()
-"""OUT when tyro gives all paths to SRC, as it does where flags follow them."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class CifarToTfrecord:
-    """Converts the binary files of CIFAR-10 or CIFAR-100 to sharded TFRecords."""
-
-    src: Annotated[
-        tuple[Path, ...], tyro.conf.Positional,
-        tyro.conf.arg(metavar="SRC [SRC ...]", help_behavior_hint="(required)"),
-    ]  # fmt: skip
-    """The folder that holds data_batch_*.bin and test_batch.bin (of CIFAR-100 train.bin and
-    test.bin), or such files; a name that begins with `test` is of the test split."""
-    out: Annotated[
-        Path, tyro.conf.Positional,
-        tyro.conf.arg(metavar="OUT", help_behavior_hint="(required)"),
-    ] = _LAST  # fmt: skip
-    """Data set folder to make."""
-    dataset: Literal["cifar10", "cifar100"] | None = None
-    """The files' layout; told by their names and sizes if not given."""
-    validation: int = 0
-    """Make the last of the training images, so many, a split `validation`."""
-    shards: int = 4
-    """Files a split, at most."""
-    overwrite: bool = False
-    """Replace OUT if it exists, once the new one is whole."""
-    workers: int = default_workers()
-    """Threads, at most one a shard; the files don't depend on it."""
-    debug: bool = False
-    """Show tracebacks."""
-
-    def __post_init__(self) -> None:
-        for flag, value in (("--shards", self.shards), ("--workers", self.workers)):
-            if value < 1:
-                raise ValueError(f"{flag} is {value}; it must be at least 1")
-        if self.validation < 0:
-            raise ValueError(f"--validation is {self.validation}; it must not be negative")
-        if self.out == _LAST:
-            *src, out = self.src or [_LAST]
-            object.__setattr__(self, "src", tuple(src))
-            object.__setattr__(self, "out", out)
-        if not self.src:
-            raise ValueError("SRC and OUT are both needed")
 
 
 def main(command: CifarToTfrecord) -> None:

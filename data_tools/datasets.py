@@ -62,6 +62,7 @@ def make_cifar10(folder: Path, url: str | None = None) -> None:
         DataError: as `download.fetch` and the conversion do.
     """
     from data_tools import convert_cifar, download
+    from data_tools.flags import CifarToTfrecord
 
     binary = folder.with_name("cifar-10-binary")
     lock = folder.with_name(f".{folder.name}.lock")
@@ -72,4 +73,4 @@ def make_cifar10(folder: Path, url: str | None = None) -> None:
         fcntl.flock(file, fcntl.LOCK_EX)  # a killed process holds none
         if not folder.is_dir():
             download.fetch("cifar10", binary, url)
-            convert_cifar.main(convert_cifar.CifarToTfrecord(src=(binary,), out=folder))
+            convert_cifar.main(CifarToTfrecord(src=(binary,), out=folder))

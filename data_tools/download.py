@@ -17,15 +17,13 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any, Literal
-
-import tyro
+from typing import IO, Any
 
 import data_tools
 from data_tools.archive import Archive, check, unpack
 from data_tools.errors import CONFIG, INPUT, INTEGRITY, DataError, os_errors
+from data_tools.flags import Download
 
 RETRIES = 3
 PAUSE_SECONDS = 2.0
@@ -47,20 +45,6 @@ ARCHIVES = {
     ),
 }  # fmt: skip
 """Sizes and hashes as in url_checksums/ of TensorFlow Datasets."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Download:
-    """Downloads CIFAR's binary archive, checks it and unpacks it: OUT/data_batch_1.bin, ..."""
-
-    name: tyro.conf.Positional[Literal["cifar10", "cifar100"]]
-    """Which data set."""
-    out: tyro.conf.Positional[Path]
-    """Folder to make."""
-    url: str | None = None
-    """A mirror of the same archive, by HTTPS."""
-    debug: bool = False
-    """Show tracebacks."""
 
 
 def main(command: Download) -> None:

@@ -9,10 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-import tyro
-
 from data_tools.durable import write_synced
-from data_tools.workers import default_workers, run_tasks
+from data_tools.flags import MakeCaptcha
+from data_tools.workers import run_tasks
 from data_tools.writer import atomic_folder
 
 T = TypeVar("T")
@@ -22,33 +21,6 @@ DRAWN_SIZE = (240, 60)
 SIZE = (80, 20)
 JPEG_QUALITY = 95
 IMAGES_A_TASK = 50
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class MakeCaptcha:
-    """Draws captchas: OUT/0.jpg, OUT/1.jpg, ... and OUT/labels.csv with lines like `0,NZPP`."""
-
-    out: tyro.conf.Positional[Path]
-    """Folder to make."""
-    count: int = 6000
-    """Number of images."""
-    seed: int = 0
-    """Image i depends on this and i alone."""
-    length: int = 4
-    """Letters an image, A to Z."""
-    workers: int = default_workers()
-    """Processes; the files don't depend on it."""
-    debug: bool = False
-    """Show tracebacks."""
-
-    def __post_init__(self) -> None:
-        for flag, value in (
-            ("--count", self.count), ("--length", self.length), ("--workers", self.workers)
-        ):  # fmt: skip
-            if value < 1:
-                raise ValueError(f"{flag} is {value}; it must be at least 1")
-        if self.seed < 0:
-            raise ValueError(f"--seed is {self.seed}; it must not be negative")
 
 
 def main(command: MakeCaptcha) -> None:

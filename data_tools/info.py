@@ -2,27 +2,13 @@
 
 import json
 from collections import Counter
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import tyro
-
 from data_tools import manifest as manifests
 from data_tools import schema, tfrecord
+from data_tools.flags import Info
 from data_tools.manifest import Manifest
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Info:
-    """Shows the splits of a data set, its images and how often each class or character occurs."""
-
-    folder: tyro.conf.Positional[Path]
-    """Data set folder."""
-    json: bool = False
-    """Print JSON."""
-    debug: bool = False
-    """Show tracebacks."""
 
 
 def main(command: Info) -> None:

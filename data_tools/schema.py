@@ -14,8 +14,7 @@ and a class record one of
 """
 
 import json
-import string
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,28 +26,6 @@ from data_tools.errors import INTEGRITY, DataError
 from data_tools.manifest import ImageSpec, LabelSpec, Manifest
 
 Pixels = npt.NDArray[np.uint8]
-
-_UPPER, _LOWER, _DIGITS = string.ascii_uppercase, string.ascii_lowercase, string.digits
-CHARSETS = {
-    "digits": _DIGITS,
-    "upper": _UPPER,
-    "lower": _LOWER,
-    "upper-digits": _DIGITS + _UPPER,
-    "lower-digits": _DIGITS + _LOWER,
-    "letters": _UPPER + _LOWER,
-    "alnum": _DIGITS + _UPPER + _LOWER,
-}
-"""Named charsets from small to large; label value i stands for character i."""
-
-MAX_CHARSET = 256
-"""A label value is one byte."""
-
-
-def choose_charset(labels: Iterable[str]) -> str:
-    """Returns the smallest named charset that holds all labels, else their sorted code points."""
-    used = set().union(*labels)
-    named = (charset for charset in CHARSETS.values() if used <= set(charset))
-    return next(named, "".join(sorted(used)))
 
 
 def encode_label(text: str, charset: str) -> bytes:

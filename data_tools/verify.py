@@ -1,25 +1,14 @@
 """`data_tools verify`: checks every byte of a data set folder against its manifest."""
 
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-import tyro
 
 from data_tools import manifest as manifests
 from data_tools import schema, tfrecord
 from data_tools.errors import INTEGRITY, DataError, os_errors
+from data_tools.flags import Verify
 from data_tools.manifest import Manifest, Shard, Split
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Verify:
-    """Checks counts, sizes, hashes, every record's checksums and content, and the offsets."""
-
-    folder: tyro.conf.Positional[Path]
-    """Data set folder."""
-    debug: bool = False
-    """Show tracebacks."""
 
 
 def main(command: Verify) -> None:

@@ -29,11 +29,6 @@ INTERRUPTS = {signal.SIGINT, signal.SIGTERM}
 SAFE_PATH = "PYTHONSAFEPATH"
 
 
-def default_workers() -> int:
-    """The cores that this process may use."""
-    return len(os.sched_getaffinity(0))
-
-
 def run_tasks(
     function: Callable[[Task], Result], tasks: Sequence[Task], *, workers: int, title: str
 ) -> Iterator[Result]:

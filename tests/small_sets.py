@@ -6,10 +6,10 @@ from pathlib import Path
 
 import numpy as np
 
-from data_tools import images, manifest, schema, tfrecord
+from data_tools import charsets, images, manifest, schema, tfrecord
 from data_tools.manifest import ImageSpec, LabelSpec, Manifest, Shard, Split
 
-UPPER = schema.CHARSETS["upper"]
+UPPER = charsets.CHARSETS["upper"]
 
 
 def draw(example: int, *, height: int = 20, width: int = 80) -> np.ndarray:

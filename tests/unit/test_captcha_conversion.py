@@ -19,6 +19,7 @@ from PIL import Image
 from small_captchas import Ran, draw, files_of, read_set, write_captchas
 
 from data_tools import manifest, schema, tfrecord
+from data_tools.writer import MARK
 
 Tools = Callable[..., Ran]
 RunCli = Callable[..., Ran]
@@ -526,10 +527,47 @@ def test_what_a_killed_run_left_is_replaced(convert: Tools, folder: Path, out: P
     write_captchas(folder, LABELS[:3])
     left = out.with_name("set.incomplete")
     left.mkdir()
-    (left / "captcha-train.tfrecord-00000-of-00004").write_bytes(b"half")
-    (left / "stray").write_bytes(b"x")
+    for name in (MARK, "captcha-train.tfrecord-00000-of-00004", "stray"):
+        (left / name).write_bytes(b"half")
     assert convert().rc == 0
-    assert "stray" not in files_of(out)
+    assert not {"stray", MARK} & set(files_of(out))
+    assert not left.exists()
+
+
+@pytest.mark.parametrize("what", ["folder", "file", "link"])
+def test_what_a_user_keeps_under_the_unfinished_name_is_never_touched(
+    convert: Tools, folder: Path, out: Path, what: str
+) -> None:
+    write_captchas(folder, LABELS[:3])
+    in_the_way = out.with_name("set.incomplete")
+    precious = in_the_way if what == "file" else folder.parent / "kept" / "thesis.txt"
+    if what == "folder":
+        precious = in_the_way / "thesis.txt"
+    precious.parent.mkdir(exist_ok=True)
+    precious.write_text("precious")
+    if what == "link":
+        in_the_way.symlink_to(precious.parent)
+    ran = convert()
+    assert (ran.rc, ran.stderr) == (
+        2,
+        f"error: CONFIG: {in_the_way}: it is in the way, and no unfinished folder of this program; "
+        "move it, or choose another name\n",
+    )
+    assert precious.read_text() == "precious"
+    assert not out.exists()
+    in_the_way.rename(folder.parent / "moved")
+
+
+def test_a_character_that_cannot_be_printed_is_a_label_fault(
+    convert: Tools, folder: Path, out: Path
+) -> None:
+    csv = write_captchas(folder, LABELS[:3])
+    csv.write_text(csv.read_text().replace(LABELS[1], LABELS[1][:-1] + "\x01"))
+    ran = convert()
+    assert ran.rc == 3
+    assert ran.stderr.startswith(f"error: LABEL: {csv}:row 2: ")
+    assert "has a character that can't be printed; " in ran.stderr
+    assert not out.exists()
 
 
 def test_files_and_folder_follow_the_umask(folder: Path, out: Path) -> None:

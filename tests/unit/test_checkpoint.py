@@ -267,3 +267,25 @@ def test_a_kill_at_any_moment_leaves_whole_checkpoints_only(tmp_path: Path, afte
     assert found is not None and found.step >= 1
     assert skipped == []
     assert checkpoint.read(folder_of(tmp_path, found.step)).weights["w"].sum() == 4_999_950_000
+
+
+def test_any_change_of_the_state_is_damage_and_the_one_before_is_taken(tmp_path: Path) -> None:
+    for step in (1, 2):
+        save(tmp_path, made(step), keep=3)
+    path = folder_of(tmp_path, 2) / "state.json"
+    whole = path.read_bytes()
+    for place in range(0, len(whole), 7):
+        damaged = bytearray(whole)
+        damaged[place] ^= 1
+        path.write_bytes(damaged)
+        try:
+            same_content = json.loads(damaged) == json.loads(whole)
+        except ValueError:
+            same_content = False
+        assert restored(tmp_path) == (2 if same_content else 1), place
+
+
+def test_a_run_folder_that_was_removed_is_not_made_again(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="No such file or directory"):
+        save(tmp_path / "gone", made(1), keep=3)
+    assert not (tmp_path / "gone").exists()

@@ -90,10 +90,61 @@ def test_a_flag_may_turn_back_on_what_the_file_turned_off(tmp_path: Path) -> Non
 
 
 def test_the_file_is_checked_like_flags(tmp_path: Path) -> None:
-    assert refusal("--config", yaml_file(tmp_path, base_lr=-1)) == refusal("--base-lr", "-1")
-    assert refusal("--config", yaml_file(tmp_path, learning_rate=1)) == (
-        "error: CONFIG: command line: Unrecognized options: --learning-rate=1; "
-        "see captcha.py --help"
+    path = yaml_file(tmp_path, base_lr=-1)
+    assert refusal("--config", path) == (
+        f"error: CONFIG: {path}: --base-lr is -1.0; it must be a positive number; mend the file"
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "where"),
+    [
+        ("learning-rate: 1\n", "learning_rate: no such setting"),
+        ("help: true\n", "help: no such setting"),
+        ("no-shuffle: false\n", "no_shuffle: no such setting"),
+        ("config: other.yaml\n", "config: no such setting"),
+        ("debug: true\n", "debug: no such setting"),
+        ("shuffle:\n", "shuffle: it has no value"),
+        ('shuffle: "false"\n', "shuffle: 'false'; it must be true or false"),
+        ("name: yes\n", "name: True; it must be no truth value"),
+    ],
+)
+def test_a_setting_of_the_file_that_is_not_understood_is_named(
+    tmp_path: Path, text: str, where: str
+) -> None:
+    path = tmp_path / "settings.yaml"
+    path.write_text(text)
+    expected = f"error: CONFIG: {path}:{where}; see --help and recipes/"
+    assert refusal("--config", path) == expected
+    assert refusal(f"--config={path}", "--steps", 3) == expected
+
+
+def test_a_setting_without_value_in_the_file_is_its_default(tmp_path: Path) -> None:
+    path = tmp_path / "settings.yaml"
+    path.write_text("steps:\nname:\n")
+    assert parse("--config", path) == parse("--config", yaml_file(tmp_path))
+
+
+def test_a_flag_may_depend_on_a_setting_of_the_file(tmp_path: Path) -> None:
+    settings = parse("--config", yaml_file(tmp_path, model="linear"), "--init-stddev", "0.5")
+    assert settings.init_stddev == 0.5
+
+
+@pytest.mark.parametrize("saved", [{}, {"global_batch": None}])
+def test_a_saved_file_without_its_settings_is_damaged(saved: dict[str, Any]) -> None:
+    with pytest.raises(DataError) as caught:
+        resumed(resolve_batch(parse(), 2), saved, set())
+    assert str(caught.value) == (
+        "error: CONFIG: config.yaml: it is damaged; "
+        "bring back a copy, or start a new run with --name"
+    )
+
+
+def test_a_saved_value_that_is_none_names_the_file() -> None:
+    with pytest.raises(DataError) as caught:
+        resumed(resolve_batch(parse(), 2), saved_settings(base_lr=-1.0), set())
+    assert str(caught.value) == (
+        "error: CONFIG: config.yaml: --base-lr is -1.0; it must be a positive number; mend the file"
     )
 
 

@@ -32,6 +32,7 @@ from small_captchas import Ran, files_of
 from data_tools import download, manifest
 from data_tools.archive import Archive
 from data_tools.errors import DataError
+from data_tools.writer import MARK
 
 Tools = Callable[..., Ran]
 Member = tuple[str, bytes, bytes]
@@ -366,7 +367,8 @@ def test_an_archive_that_is_there_but_not_unpacked_isnt_asked_for(
 ) -> None:
     part_of(out).write_bytes(BODY)
     out.with_name("cifar.incomplete").mkdir()  # of a process killed while it unpacked
-    (out.with_name("cifar.incomplete") / "half.bin").write_bytes(b"x")
+    for name in (MARK, "half.bin"):
+        (out.with_name("cifar.incomplete") / name).write_bytes(b"x")
     download.fetch_archive(mirror.archive, out)
     assert mirror.ranges == []
     assert files_of(out) == FILES

@@ -270,3 +270,15 @@ def test_a_terminal_of_another_encoding_does_not_empty_the_line(encoding: str) -
         "error: CONFIG: command line: Error parsing --count: "
         "invalid literal for int() with base 10: 'many'; see tool --help\n"
     )
+
+
+@pytest.mark.parametrize("stderr", ["closed", "full"])
+def test_the_exit_code_tells_the_kind_where_standard_error_is_of_no_use(stderr: str) -> None:
+    script = (
+        "import sys; from data_tools.errors import *\n"
+        "def main(): raise DataError(INTEGRITY, 'a', 'b', fix='c')\n"
+        "sys.exit(run_main(main))"
+    )
+    redirect = "2>&-" if stderr == "closed" else "2>/dev/full"
+    command = f'exec "{sys.executable}" -c "$1" {redirect}'
+    assert subprocess.run(["sh", "-c", command, "sh", script], check=False).returncode == 4

@@ -176,17 +176,6 @@ def test_images_in_the_folder_of_an_unfinished_run_are_config_and_stay(
     assert files_of(moved) == before
 
 
-def test_a_link_in_place_of_an_unfinished_run_is_removed_and_not_followed(
-    convert: Tools, folder: Path
-) -> None:
-    precious = folder.parent / "precious"
-    write_captchas(precious, ["ABCD"])
-    (folder.parent / "set.incomplete").symlink_to(precious)
-    before = files_of(precious)
-    assert convert().rc == 0
-    assert files_of(precious) == before
-
-
 def test_a_second_run_to_the_same_folder_is_config_and_the_first_goes_on(tmp_path: Path) -> None:
     target = tmp_path / "set"
     with atomic_folder(target) as folder:

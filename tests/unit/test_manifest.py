@@ -51,7 +51,10 @@ def write_shards(folder: Path) -> list[Path]:
 
 
 def test_a_manifest_survives_a_round_trip(tmp_path: Path) -> None:
-    for whole in (example_manifest(), example_manifest(label=None, classes=("cat", "dog"))):
+    for whole in (
+        example_manifest(),
+        example_manifest(kind="classes", label=None, classes=("cat", "dog")),
+    ):
         assert manifest.load(write(tmp_path, manifest.dump(whole))) == whole
 
 
@@ -256,3 +259,35 @@ def test_a_changed_shard_of_the_right_size_is_found_by_its_hash(tmp_path: Path) 
         f"error: INTEGRITY: {first}: SHA-256 {actual}..., the manifest says {expected}...; "
         "run data_tools verify to find the record, then convert the data set again"
     )
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"kind": "captchb"}, "kind 'captchb' doesn't suit the labels"),
+        ({"kind": "classes"}, "kind 'classes' doesn't suit the labels"),
+        ({"label": None}, "kind 'captcha' doesn't suit the labels"),
+        ({"classes": ("cat",)}, "kind 'captcha' doesn't suit the labels"),
+    ],
+)
+def test_labels_that_do_not_suit_the_kind_are_integrity(
+    tmp_path: Path, changes: dict[str, Any], reason: str
+) -> None:
+    with pytest.raises(DataError) as caught:
+        manifest.load(write(tmp_path, manifest.dump(example_manifest(**changes))))
+    assert str(caught.value) == (
+        f"error: INTEGRITY: {tmp_path / 'manifest.json'}: not a manifest of format hvd-train/1 "
+        f"({reason}); convert the data set again"
+    )
+
+
+@pytest.mark.parametrize(("old", "new"), [("keep", "keeq"), ("jpeg", "jpeh")])
+def test_a_value_outside_its_list_is_integrity(tmp_path: Path, old: str, new: str) -> None:
+    data = manifest.dump(example_manifest()).replace(f'"{old}"'.encode(), f'"{new}"'.encode())
+    with pytest.raises(DataError, match="unknown encoding"):
+        manifest.load(write(tmp_path, data))
+
+
+def test_endless_nesting_is_integrity(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="not a manifest"):
+        manifest.load(write(tmp_path, b"[" * 100_000))

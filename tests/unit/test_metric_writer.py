@@ -100,7 +100,17 @@ def test_a_line_that_a_crash_cut_is_forgotten(tmp_path: Path) -> None:
     assert steps_of(tmp_path) == [("train", 0)]
 
 
-@pytest.mark.parametrize("junk", [b"7\n", b"[1]\n", b"{}\n", b'{"step": 1}\n', b"\xff\xfe\n"])
+@pytest.mark.parametrize(
+    "junk",
+    [
+        b'{"step": 5, "split": "test", "loss": null}\n',
+        b"7\n",
+        b"[1]\n",
+        b"{}\n",
+        b'{"step": 1}\n',
+        b"\xff\xfe\n",
+    ],
+)
 def test_a_line_that_is_none_of_ours_does_not_stop_the_run(tmp_path: Path, junk: bytes) -> None:
     path = write_lines(tmp_path, ("train", 0))
     path.write_bytes(path.read_bytes() + junk)

@@ -107,8 +107,15 @@ def test_the_saved_settings_are_those_of_the_run_with_its_batch(tmp_path: Path) 
 def test_a_run_that_came_meanwhile_is_not_overwritten(tmp_path: Path) -> None:
     with run.sole_writer(tmp_path / "run", settings(global_batch=10)):
         pass
-    with pytest.raises(FileExistsError), run.sole_writer(tmp_path / "run", settings()):
-        pass
+
+    def again() -> None:
+        with run.sole_writer(tmp_path / "run", settings()):
+            pass
+
+    assert refusal(again) == (
+        f"error: CONFIG: {tmp_path / 'run'}: the run folder exists already; "
+        "choose another --name, or go on with --resume"
+    )
     kept = yaml.safe_load((tmp_path / "run" / "config.yaml").read_text())
     assert kept["global_batch"] == 10
 
@@ -144,11 +151,26 @@ def test_two_never_train_in_one_folder(tmp_path: Path) -> None:
 
 
 def test_the_result_is_json_with_a_final_newline(tmp_path: Path) -> None:
-    run.write_result(tmp_path, {"accuracy": np.float64(0.5), "examples": 7})
-    text = (tmp_path / "eval.json").read_text()
+    with run.sole_writer(tmp_path / "run", settings()) as folder:
+        run.write_result(folder, {"accuracy": np.float64(0.5), "examples": 7})
+    text = (tmp_path / "run" / "eval.json").read_text()
     assert text.endswith("}\n")
     assert json.loads(text) == {"accuracy": 0.5, "examples": 7}
-    assert [path.name for path in tmp_path.iterdir()] == ["eval.json"]
+    assert sorted(path.name for path in folder.path.iterdir()) == ["config.yaml", "eval.json"]
+
+
+@pytest.mark.parametrize("replaced", [True, False])
+def test_nothing_is_written_where_the_run_folder_was(tmp_path: Path, replaced: bool) -> None:
+    path = tmp_path / "run"
+    with run.sole_writer(path, settings()) as folder:
+        path.rename(tmp_path / "moved")
+        if replaced:
+            path.mkdir()
+        assert refusal(lambda: run.write_result(folder, {})) == (
+            f"error: INPUT: {path}: the run folder was removed or replaced while the run went on; "
+            "start the run again"
+        )
+    assert not path.exists() or not list(path.iterdir())
 
 
 def test_a_run_goes_on_with_its_own_data_set_wherever_it_lies(data: run.Data) -> None:

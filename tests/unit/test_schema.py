@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from data_tools import images, schema, tfrecord
+from data_tools import charsets, images, schema, tfrecord
 from data_tools.errors import INTEGRITY, DataError
 from data_tools.manifest import ImageSpec, LabelSpec, Manifest
 
@@ -50,37 +50,37 @@ def refused(record: bytes, manifest: Manifest) -> DataError:
 def test_the_charset_is_the_smallest_named_set_that_holds_all_else_the_sorted_characters(
     labels: list[str], charset: str
 ) -> None:
-    assert sorted(schema.choose_charset(labels)) == sorted(charset)
+    assert sorted(charsets.choose_charset(labels)) == sorted(charset)
 
 
 def test_one_kind_of_character_starts_at_0() -> None:
-    assert schema.choose_charset(["Z"]) == UPPER
-    assert schema.choose_charset(["z"]) == LOWER
-    assert schema.choose_charset(["9"]) == DIGITS
+    assert charsets.choose_charset(["Z"]) == UPPER
+    assert charsets.choose_charset(["z"]) == LOWER
+    assert charsets.choose_charset(["9"]) == DIGITS
     assert schema.encode_label("AZ", UPPER) == bytes([0, 25])
 
 
 def test_the_named_sets_have_names_and_no_character_twice() -> None:
-    assert {"digits", "upper", "lower"} <= set(schema.CHARSETS)
-    assert schema.CHARSETS["digits"] == DIGITS
-    assert schema.CHARSETS["upper"] == UPPER
-    assert schema.CHARSETS["lower"] == LOWER
-    for charset in schema.CHARSETS.values():
+    assert {"digits", "upper", "lower"} <= set(charsets.CHARSETS)
+    assert charsets.CHARSETS["digits"] == DIGITS
+    assert charsets.CHARSETS["upper"] == UPPER
+    assert charsets.CHARSETS["lower"] == LOWER
+    for charset in charsets.CHARSETS.values():
         assert len(set(charset)) == len(charset)
 
 
 @given(st.lists(st.text(st.sampled_from(DIGITS + UPPER + LOWER), min_size=1), min_size=1))
 def test_of_the_named_sets_that_hold_all_labels_none_is_smaller(labels: list[str]) -> None:
     used = set("".join(labels))
-    sizes = [len(charset) for charset in schema.CHARSETS.values() if used <= set(charset)]
-    chosen = schema.choose_charset(labels)
+    sizes = [len(charset) for charset in charsets.CHARSETS.values() if used <= set(charset)]
+    chosen = charsets.choose_charset(labels)
     assert used <= set(chosen)
     assert len(chosen) == min(sizes)
 
 
 def test_the_charset_does_not_depend_on_the_order_of_the_labels() -> None:
     labels = ["ü1", "a_", "Ω"]
-    assert schema.choose_charset(labels) == schema.choose_charset(reversed(labels))
+    assert charsets.choose_charset(labels) == charsets.choose_charset(reversed(labels))
 
 
 def test_the_courses_label_values_are_its_letters() -> None:
@@ -91,7 +91,7 @@ def test_the_courses_label_values_are_its_letters() -> None:
 
 @given(st.lists(st.text(max_size=6), min_size=1, max_size=6))
 def test_any_label_survives_a_round_trip_in_its_charset(labels: list[str]) -> None:
-    charset = schema.choose_charset(labels)
+    charset = charsets.choose_charset(labels)
     for label in labels:
         assert schema.decode_label(schema.encode_label(label, charset), charset) == label
 

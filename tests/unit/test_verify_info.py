@@ -285,10 +285,7 @@ def test_a_folder_that_is_not_there_is_named(
 ) -> None:
     ran = data_tools(command, tmp_path / "absent")
     assert ran.rc == 3
-    assert ran.stderr == (
-        f"error: INPUT: {tmp_path / 'absent'}: no manifest.json, so this is not a finished data "
-        "set; convert it again with data_tools\n"
-    )
+    assert ran.stderr == (f"error: INPUT: {tmp_path / 'absent'}: no such folder; check the path\n")
 
 
 def test_a_raw_set_and_a_set_of_several_lengths_are_ok(data_tools: Tools, tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import os
 import signal
 import socket
 import time
+from pathlib import Path
 
 import pytest
 
@@ -135,3 +136,27 @@ def test_an_interrupt_while_workers_start_is_answered_when_they_have(
 
 def blocked_signals(task: int) -> set[int]:
     return set(signal.pthread_sigmask(signal.SIG_BLOCK, []))
+
+
+def end_by_itself(task: int) -> int:
+    os._exit(3 + task)
+
+
+def test_a_worker_that_ends_by_itself_is_named_with_its_exit_code() -> None:
+    with pytest.raises(DataError) as caught:
+        run_all(end_by_itself, [0, 0, 0], 2)
+    assert str(caught.value) == (
+        f"error: HOST: {socket.gethostname()}: a worker process ended with exit code 3; "
+        "see its message above"
+    )
+
+
+def test_a_file_of_the_current_folder_is_not_taken_for_pythons(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("signal", "socket", "struct", "pickle"):
+        (tmp_path / f"{name}.py").write_text("raise SystemExit('taken')")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("PYTHONSAFEPATH", raising=False)
+    assert run_all(length, [LONG] * 3, 2) == [len(LONG)] * 3
+    assert "PYTHONSAFEPATH" not in os.environ
