@@ -125,6 +125,12 @@ def edit(path: Path, old: str, new: str) -> None:
     path.write_text(path.read_text().replace(old, new))
 
 
+def make_classes(path: Path) -> None:
+    """Turns the manifest of captchas into one of classes."""
+    fields = json.loads(path.read_text())
+    path.write_text(json.dumps({**fields, "kind": "classes", "label": None, "classes": ["cat"]}))
+
+
 def fill_disk(place: Place) -> Callable[[], None]:
     """Lets the chief write no file of more than 100 kB, in place of a full disk."""
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
@@ -241,9 +247,9 @@ CASES = {
     ),
     "other_kind": Case(
         code=2,
-        prepare=lambda place: edit(copy_data(place) / "manifest.json", '"captcha"', '"cifar"'),
+        prepare=lambda place: make_classes(copy_data(place) / "manifest.json"),
         line=lambda place: (
-            f"error: CONFIG: {place.data}: a data set of kind cifar, captcha needs captcha; "
+            f"error: CONFIG: {place.data}: a data set of kind classes, captcha needs captcha; "
             "name another with --data"
         ),
     ),

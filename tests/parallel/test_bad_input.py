@@ -183,7 +183,7 @@ def test_resume_without_a_run_starts_fresh_and_says_so(
 
 def test_only_the_chief_speaks(ended: Callable[[str, int], Ended], size: int) -> None:
     outputs = ended(WHOLE, size).outputs
-    assert f"of {TEST}) after 6 steps" in outputs[0]
+    assert f"of {TEST} right after 6 steps" in outputs[0]
     assert outputs[1:] == [""] * (size - 1)
 
 

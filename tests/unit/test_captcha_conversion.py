@@ -536,9 +536,9 @@ def test_what_a_killed_run_left_is_replaced(convert: Tools, folder: Path, out: P
 
 @pytest.mark.parametrize("what", ["folder", "file", "link"])
 def test_what_a_user_keeps_under_the_unfinished_name_is_never_touched(
-    convert: Tools, folder: Path, out: Path, what: str
+    data_tools: Tools, folder: Path, out: Path, what: str
 ) -> None:
-    write_captchas(folder, LABELS[:3])
+    csv = write_captchas(folder, LABELS[:3])
     in_the_way = out.with_name("set.incomplete")
     precious = in_the_way if what == "file" else folder.parent / "kept" / "thesis.txt"
     if what == "folder":
@@ -547,7 +547,7 @@ def test_what_a_user_keeps_under_the_unfinished_name_is_never_touched(
     precious.write_text("precious")
     if what == "link":
         in_the_way.symlink_to(precious.parent)
-    ran = convert()
+    ran = data_tools("captcha-to-tfrecord", folder, csv, out)
     assert (ran.rc, ran.stderr) == (
         2,
         f"error: CONFIG: {in_the_way}: it is in the way, and no unfinished folder of this program; "
@@ -555,7 +555,6 @@ def test_what_a_user_keeps_under_the_unfinished_name_is_never_touched(
     )
     assert precious.read_text() == "precious"
     assert not out.exists()
-    in_the_way.rename(folder.parent / "moved")
 
 
 def test_a_character_that_cannot_be_printed_is_a_label_fault(
