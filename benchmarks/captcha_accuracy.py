@@ -17,13 +17,13 @@ import os
 import platform
 import subprocess
 import sys
+import tempfile
 import time
 import zipfile
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "benchmarks" / "results" / "captcha-accuracy.md"
-DATASETS = ROOT / "datasets"
 BIN = Path(sys.executable).parent
 
 FLAGS = {
@@ -40,33 +40,41 @@ def main() -> None:
     parser.add_argument("figure", choices=FLAGS)
     parser.add_argument("--ranks", type=int, default=2)
     arguments = parser.parse_args()
-    data = prepare(arguments.figure)
-    name = f"{arguments.figure}-{datetime.datetime.now():%Y%m%d-%H%M%S}"
-    command = [
-        "horovodrun", "-np", str(arguments.ranks), "python", "hvd_train/captcha.py",
-        "--data", str(data), "--name", name, *FLAGS[arguments.figure],
-    ]  # fmt: skip
-    seconds = run(command)
-    result = json.loads((ROOT / "runs" / name / "eval.json").read_text())
-    line = (
-        f"| {datetime.date.today()} | {arguments.figure} | {arguments.ranks} ranks on "
-        f"{os.cpu_count()} cores, {processor()} | {result['accuracy']:.4f} "
-        f"({result['correct']} of {result['examples']}) | {result['step']} | {seconds:.0f} |\n"
-    )
-    print(line, end="")
-    if arguments.figure != "smoke":
+    if arguments.figure == "smoke":
+        with tempfile.TemporaryDirectory() as folder:
+            print(measure("smoke", arguments.ranks, Path(folder)), end="")
+    else:
+        line = measure(arguments.figure, arguments.ranks, ROOT)
+        print(line, end="")
         append(line)
 
 
-def prepare(figure: str) -> Path:
+def measure(figure: str, ranks: int, base: Path) -> str:
+    """Trains, with data sets and runs in a folder, and returns the line of the table."""
+    data = prepare(figure, base / "datasets")
+    name = f"{figure}-{datetime.datetime.now():%Y%m%d-%H%M%S}"
+    command = [
+        "horovodrun", "-np", str(ranks), "python", "hvd_train/captcha.py", "--data", str(data),
+        "--name", name, "--runs-dir", str(base / "runs"), *FLAGS[figure],
+    ]  # fmt: skip
+    seconds = run(command)
+    result = json.loads((base / "runs" / name / "eval.json").read_text())
+    return (
+        f"| {datetime.date.today()} | {figure} | {ranks} ranks on "
+        f"{os.cpu_count()} cores, {processor()} | {result['accuracy']:.4f} "
+        f"({result['correct']} of {result['examples']}) | {result['step']} | {seconds:.0f} |\n"
+    )
+
+
+def prepare(figure: str, datasets: Path) -> Path:
     """Makes the data set of a figure, unless it is there, and returns its folder."""
     if figure == "genpics":
-        return convert(genpics_images(), DATASETS / "genpics")
+        return convert(genpics_images(datasets), datasets / "genpics")
     count = 300 if figure == "smoke" else 6000
-    images = DATASETS / ("smoke-images" if figure == "smoke" else "captcha-images")
+    images = datasets / "captcha-images"
     if not images.exists():
         run(["data_tools", "make-captcha", str(images), "--count", str(count), "--seed", "0"])
-    return convert(images, DATASETS / ("smoke" if figure == "smoke" else "captcha"))
+    return convert(images, datasets / "captcha")
 
 
 def convert(images: Path, data: Path) -> Path:
@@ -77,9 +85,9 @@ def convert(images: Path, data: Path) -> Path:
     return data
 
 
-def genpics_images() -> Path:
+def genpics_images(datasets: Path) -> Path:
     """Unpacks the 5,000 GenPics captchas, digits of 60x24, and returns their folder."""
-    target = DATASETS / "genpics-images"
+    target = datasets / "genpics-images"
     if not target.exists():
         source = Path(os.environ["HVD_TRAIN_TEST_DATA"]) / "captcha" / "genpics_digits.zip"
         with zipfile.ZipFile(source) as archive:

@@ -15,8 +15,10 @@ import datetime
 import json
 import os
 import platform
+import random
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -42,26 +44,47 @@ def main() -> None:
     parser.add_argument("--official", action="store_true", help="the official splits")
     parser.add_argument("--smoke", action="store_true", help="3 steps, no result is written")
     arguments = parser.parse_args()
-    data = prepare(arguments.source, official=arguments.official)
     name = f"{arguments.recipe}{'-official' if arguments.official else ''}"
-    name += "-smoke" if arguments.smoke else ""
+    if arguments.smoke:
+        with tempfile.TemporaryDirectory() as folder:
+            data = random_set(Path(folder) / "random")
+            flags = ["--steps", "3", "--runs-dir", folder]
+            print(measure(arguments, data, name, Path(folder), flags), end="")
+    else:
+        data = prepare(arguments.source, official=arguments.official)
+        line = measure(arguments, data, name, ROOT / "runs", [])
+        print(line, end="")
+        append(line)
+
+
+def measure(
+    arguments: argparse.Namespace, data: Path, name: str, runs: Path, flags: list[str]
+) -> str:
+    """Trains and returns the line of the table."""
     command = [
-        "horovodrun", "-np", str(arguments.ranks), "python", "hvd_train/cifar.py",
-        "--config", RECIPES[arguments.recipe], "--data", str(data), "--name", name, "--resume",
-        *(["--steps", "3"] if arguments.smoke else []),
+        "horovodrun", "-np", str(arguments.ranks), "python", "hvd_train/cifar.py", "--config",
+        RECIPES[arguments.recipe], "--data", str(data), "--name", name, "--resume", *flags,
     ]  # fmt: skip
     seconds = run(command)
-    folder = ROOT / "runs" / name
+    folder = runs / name
     result = json.loads((folder / "eval.json").read_text())
     folder.rename(folder.with_name(f"{name}-{datetime.datetime.now():%Y%m%d-%H%M%S}"))
-    line = (
+    return (
         f"| {datetime.date.today()} | {name} | {arguments.ranks} ranks on {os.cpu_count()} cores, "
         f"{processor()} | {result['precision_at_1']:.4f} ({result['correct']} of "
         f"{result['examples']}) | {result['step']} x {result['global_batch']} | {seconds:.0f} |\n"
     )
-    print(line, end="")
-    if not arguments.smoke:
-        append(line)
+
+
+def random_set(folder: Path) -> Path:
+    """Makes a small data set of random pictures."""
+    folder.mkdir()
+    for name, count in (("data_batch_1.bin", 256), ("test_batch.bin", 20)):
+        pictures = random.Random(name).randbytes(count * RECORD_BYTES)
+        records = [bytes([i % 10]) + pictures[i * 3072 : (i + 1) * 3072] for i in range(count)]
+        (folder / name).write_bytes(b"".join(records))
+    run(["data_tools", "cifar-to-tfrecord", str(folder), str(folder / "set")])
+    return folder / "set"
 
 
 def prepare(source: Path | None, *, official: bool) -> Path:

@@ -31,6 +31,7 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "benchmarks" / "results" / "throughput.md"
@@ -259,11 +260,17 @@ def rate_of_run(run_folder: Path, warmup: int) -> float:
 
 
 def rate_printed(output: str) -> float:
-    """The images/s in a peer's one line of JSON, before which a launcher may have put a tag."""
+    """The images/s that a peer printed."""
+    return float(line_printed(output)["images_per_sec"])
+
+
+def line_printed(output: str) -> dict[str, Any]:
+    """A peer's one line of JSON, before which a launcher may have put a tag."""
     found = re.findall(r'\{"images_per_sec".*\}', output)
     if len(found) != 1:
         raise SystemExit(f"not one line of JSON but {len(found)} in:\n{output[-4000:]}")
-    return float(json.loads(found[0])["images_per_sec"])
+    line: dict[str, Any] = json.loads(found[0])
+    return line
 
 
 def run(command: Sequence[str], environment: Mapping[str, str] | None = None) -> str:

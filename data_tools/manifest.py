@@ -216,13 +216,14 @@ def check_sizes(folder: Path, split: Split) -> None:
 
 
 def load_offsets(path: Path) -> np.ndarray:
-    """Maps the offsets of a split, int64 [examples + 1]; never unpickles.
+    """Reads the offsets of a split, int64 [examples + 1]; never unpickles.
 
     Raises:
         DataError: INTEGRITY when it isn't a whole .npy file of that kind.
     """
     try:
-        offsets: np.ndarray = np.lib.format.open_memmap(path, mode="r")
+        # Mapped first, so that a header that lies about the length takes no memory.
+        offsets = np.array(np.lib.format.open_memmap(path, mode="r"))
         if offsets.ndim != 1 or offsets.dtype != np.int64 or not len(offsets):
             raise ValueError("not a row of int64")
     except (OSError, ValueError, EOFError) as error:

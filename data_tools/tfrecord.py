@@ -11,7 +11,6 @@ record, their masked CRC-32C (uint32), all little-endian. An Example is the prot
 import os
 import struct
 from collections.abc import Iterator, Mapping, Sequence
-from mmap import mmap
 from pathlib import Path
 from typing import BinaryIO
 
@@ -50,7 +49,7 @@ def frame_rows(rows: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
     return framed
 
 
-def unframe(buffer: bytes | memoryview | mmap, start: int, stop: int, where: str) -> bytes:
+def unframe(buffer: bytes | memoryview, start: int, stop: int, where: str) -> bytes:
     """Returns the one record that is framed in exactly the bytes [start, stop) of the buffer.
 
     Raises:

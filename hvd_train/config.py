@@ -43,7 +43,7 @@ class DataConfig:
     test_split: str = "test"
     """Split to evaluate on."""
     memory_budget: float = 2.0
-    """GiB a rank: a smaller split is held decoded, a larger one is read by offset through mmap."""
+    """GiB a rank: a smaller split is held decoded, a larger one is read by offset from disk."""
     shuffle: bool = True
     """Visit the examples in a new order each epoch."""
     augment: Literal["none", "shift", "distort"] = "none"

@@ -232,11 +232,13 @@ class Loop:
                 f"{len(steps)} steps in {time.perf_counter() - started:.1f} s, of which "
                 f"{self._input_wait.seconds:.1f} s waited for input"
             )
+        memory = dist.allgather_json(memory_mib())
+        writer.say(f"memory: {memory[0][0]} MiB a rank, {memory[0][1]} MiB at its peak")
         writer.say(
             f"{self._config.data.test_split}: {evaluation.correct} of {evaluation.examples} right "
             f"after {max(start, self.total_steps)} steps"
         )
-        self._write_result(folder, max(start, self.total_steps), evaluation)
+        self._write_result(folder, max(start, self.total_steps), evaluation, memory)
         return evaluation
 
     def _next(self, batches: Iterator[Batch]) -> Batch:
@@ -335,7 +337,9 @@ class Loop:
                 check_finite(snapshot)
                 checkpoint.save(folder.path, snapshot, keep=self._config.run.keep_checkpoints)
 
-    def _write_result(self, folder: RunFolder | None, step: int, evaluation: Evaluation) -> None:
+    def _write_result(
+        self, folder: RunFolder | None, step: int, evaluation: Evaluation, memory: list[Any]
+    ) -> None:
         values = {
             "step": step,
             "split": self._config.data.test_split,
@@ -347,6 +351,7 @@ class Loop:
             "data": self._data.digest,
             "ranks": self._world.size,
             "global_batch": self._global_batch,
+            "memory_mib": memory,
             "time": timestamp(),
         }
         with dist.agreed(self._world):
@@ -362,6 +367,13 @@ def check_finite(snapshot: Checkpoint) -> None:
                 NUMERIC, f"step {snapshot.step - 1}", f"{name} is not finite after the update",
                 fix="lower --base-lr; the last checkpoint is kept",
             )  # fmt: skip
+
+
+def memory_mib() -> tuple[int, int]:
+    """The memory that this process holds, and the most that it has held, in MiB."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    kib = {line.split(":")[0]: line.split()[1] for line in lines if line.startswith("Vm")}
+    return int(kib["VmRSS"]) // 1024, int(kib["VmHWM"]) // 1024
 
 
 class Clock:

@@ -9,7 +9,7 @@ what a user learns only by measuring: one thread a rank, and ranks that yield wh
 
 import os
 
-from measure import BATCH, parser, peak_rss_mb, report, synthetic_batch, train
+from measure import BATCH, memory_mib, parser, report, synthetic_batch, train
 
 TUNED = {
     "OMP_NUM_THREADS": "1",
@@ -48,9 +48,9 @@ def main() -> None:
     # exist already.
     hvd.broadcast_variables(variables, root_rank=0)
     rate, loss = train(training_step, arguments)
-    peaks = hvd.allgather(tf.constant([peak_rss_mb()])).numpy()
+    memory = hvd.allgather(tf.constant([memory_mib()])).numpy()
     if hvd.rank() == 0:
-        report(rate * BATCH * hvd.size(), float(loss), peaks.tolist())
+        report(rate * BATCH * hvd.size(), float(loss), memory.tolist())
 
 
 if __name__ == "__main__":

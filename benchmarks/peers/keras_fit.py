@@ -7,7 +7,7 @@ After keras.io/guides/training_with_built_in_methods.
 
 import time
 
-from measure import BATCH, LEARNING_RATE, parser, peak_rss_mb, report, synthetic_batch
+from measure import BATCH, LEARNING_RATE, memory_mib, parser, report, synthetic_batch
 
 
 def main() -> None:
@@ -49,7 +49,7 @@ def main() -> None:
     start = time.perf_counter()
     history = model.fit(dataset, steps_per_epoch=arguments.steps, verbose=0)
     rate = arguments.steps / (time.perf_counter() - start)
-    report(rate * BATCH, history.history["loss"][-1], [peak_rss_mb()])
+    report(rate * BATCH, history.history["loss"][-1], [memory_mib()])
 
 
 if __name__ == "__main__":

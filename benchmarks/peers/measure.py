@@ -48,25 +48,24 @@ def train(step: Callable[[], Any], arguments: argparse.Namespace) -> tuple[float
     return arguments.steps / (time.perf_counter() - start), last
 
 
-def peak_rss_mb(process: int | str = "self") -> float:
-    """The most memory that a process has held so far, in MiB."""
-    for line in Path(f"/proc/{process}/status").read_text().splitlines():
-        if line.startswith("VmHWM:"):
-            return int(line.split()[1]) / 1024
-    return 0.0
+def memory_mib(process: int | str = "self") -> tuple[int, int]:
+    """The memory that a process holds, and the most that it has held, in MiB."""
+    lines = Path(f"/proc/{process}/status").read_text().splitlines()
+    kib = {line.split(":")[0]: line.split()[1] for line in lines if line.startswith("Vm")}
+    return int(kib["VmRSS"]) // 1024, int(kib["VmHWM"]) // 1024
 
 
-def report(images_per_sec: float, loss: float, peaks: Sequence[float]) -> None:
+def report(images_per_sec: float, loss: float, memory: Sequence[Sequence[int]]) -> None:
     """Prints the line that throughput.py reads; the chief alone calls this.
 
     Args:
         images_per_sec: of all ranks together.
         loss: of the last step, weight decay included.
-        peaks: peak memory in MiB, of every rank or of those the chief knows.
+        memory: resident and peak memory in MiB, of every rank or of those the chief knows.
     """
     line = {
         "images_per_sec": round(images_per_sec, 2),
         "loss": round(loss, 4),
-        "peak_rss_mb": [round(peak) for peak in peaks],
+        "memory_mib": memory,
     }
     print(json.dumps(line), flush=True)

@@ -9,7 +9,7 @@ TF_CONFIG tells its place. Without TF_CONFIG this process is worker 0 and starts
 import argparse
 import os
 
-from measure import BATCH, parser, peak_rss_mb, report, synthetic_batch, train
+from measure import BATCH, memory_mib, parser, report, synthetic_batch, train
 from tf_cluster import local_cluster, start_task, tf_config
 
 
@@ -59,7 +59,7 @@ def run_worker(arguments: argparse.Namespace) -> None:
 
     rate, loss = train(train_step, arguments)
     if index == 0:
-        report(rate * BATCH * replicas, float(loss), [peak_rss_mb()])
+        report(rate * BATCH * replicas, float(loss), [memory_mib()])
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ process; the coordinator starts the others.
 import argparse
 import os
 
-from measure import BATCH, parser, peak_rss_mb, report, synthetic_batch, train
+from measure import BATCH, memory_mib, parser, report, synthetic_batch, train
 from tf_cluster import local_cluster, start_task, tf_config
 
 WORKERS = 2
@@ -28,13 +28,13 @@ def main() -> None:
     servers = [start_task(cluster, job, index) for job, index in tasks]
     try:
         rate, loss = coordinate(arguments)
-        peaks = [peak_rss_mb(server.pid) for server in servers]
+        memory = [memory_mib(server.pid) for server in servers]
     finally:
         # They serve until they are killed.
         for server in servers:
             server.kill()
             server.wait()
-    report(rate * BATCH * WORKERS, loss, peaks)
+    report(rate * BATCH * WORKERS, loss, memory)
 
 
 def serve() -> None:

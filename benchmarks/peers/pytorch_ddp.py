@@ -7,7 +7,7 @@ After pytorch.org/tutorials/intermediate/ddp_tutorial.html. torchrun gives each 
 
 import torch
 import torch.distributed as dist
-from measure import BATCH, LEARNING_RATE, parser, peak_rss_mb, report, synthetic_batch, train
+from measure import BATCH, LEARNING_RATE, memory_mib, parser, report, synthetic_batch, train
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
@@ -80,7 +80,7 @@ def main() -> None:
     rate, loss = train(step, arguments)
     if rank == 0:
         decay = sum(DECAY * float(weight.detach().square().sum()) / 2 for weight in decayed)
-        report(rate * BATCH * size, float(loss) + decay, [peak_rss_mb()])
+        report(rate * BATCH * size, float(loss) + decay, [memory_mib()])
     dist.destroy_process_group()
 
 

@@ -1,10 +1,10 @@
-"""Reads a split by example number: held decoded in memory, or decoded from mapped shards."""
+"""Reads a split by example number: held decoded in memory, or decoded from the shards."""
 
-import mmap
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import BinaryIO, Protocol
 
 import numpy as np
 
@@ -43,15 +43,19 @@ class Source(Protocol):
         ...
 
 
-class MappedSource:
-    """Reads records by offset from memory-mapped shards and decodes them on each visit."""
+class DiskSource:
+    """Reads records by offset from the shards and decodes them on each visit.
+
+    By pread, not by mmap: a file that is cut or can't be read is an error, not a signal that ends
+    the process.
+    """
 
     def __init__(self, folder: Path, manifest: Manifest, split_name: str) -> None:
         split = manifest.split(split_name, folder)
         self._manifest = manifest
         self._offsets = _offsets_of(folder, split)
         self._paths = [folder / shard.file for shard in split.shards]
-        self._maps = [_map_file(path) for path in self._paths]
+        self._files = [_open(path) for path in self._paths]
         self._shard_ends = np.cumsum([shard.bytes for shard in split.shards])
 
     def __len__(self) -> int:
@@ -60,26 +64,31 @@ class MappedSource:
 
     def gather(self, ids: np.ndarray) -> Batch:
         """Returns the examples with these numbers, in this order."""
-        image_spec, label_spec = self._manifest.image, self._manifest.label
-        shape = (len(ids), image_spec.height, image_spec.width, image_spec.channels)
-        images = np.empty(shape, np.uint8)
-        max_length = label_spec.max_length if label_spec else 1
-        labels = np.full((len(ids), max_length), NO_CHARACTER, np.int32)
+        batch = self._empty(np.asarray(ids))
         for row, example in enumerate(ids):
             record, where = self._record(int(example))
-            images[row], label = schema.decode_record(record, self._manifest, where)
-            labels[row, : len(label)] = label
-        return Batch(np.asarray(ids), images, labels)
+            batch.images[row], label = schema.decode_record(record, self._manifest, where)
+            batch.labels[row, : len(label)] = label
+        return batch
 
     def read_all(self) -> Batch:
         """Returns the whole split; records that are rows of one length are decoded at once."""
-        ids = np.arange(len(self))
-        decoded = [schema.decode_rows(rows, self._manifest) for rows in self._rows()]
-        parts = [part for part in decoded if part is not None]
-        if not parts or len(parts) < len(decoded):
-            return self.gather(ids)
-        images, labels = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
-        return Batch(ids, images, labels.astype(np.int32)[:, None])
+        batch = self._empty(np.arange(len(self)))
+        start = 0
+        for rows in self._rows():
+            decoded = schema.decode_rows(rows, self._manifest)
+            if decoded is None:
+                break
+            stop = start + len(rows)
+            batch.images[start:stop], batch.labels[start:stop, 0] = decoded
+            start = stop
+        return batch if start == len(self) else self.gather(batch.ids)
+
+    def _empty(self, ids: np.ndarray) -> Batch:
+        image, label = self._manifest.image, self._manifest.label
+        images = np.empty((len(ids), image.height, image.width, image.channels), np.uint8)
+        max_length = label.max_length if label else 1
+        return Batch(ids, images, np.full((len(ids), max_length), NO_CHARACTER, np.int32))
 
     def _rows(self) -> Iterator[np.ndarray]:
         """The records of each shard as an array, if all are of one length: uint8 [n, length].
@@ -89,16 +98,23 @@ class MappedSource:
         lengths = np.diff(self._offsets)
         if not len(lengths) or np.any(lengths != lengths[0]):
             return
-        for shard in self._maps:
-            framed = np.frombuffer(shard, np.uint8).reshape(-1, int(lengths[0]))
-            yield framed[:, tfrecord.HEADER_BYTES : -tfrecord.FOOTER_BYTES]
+        for path, file, size in zip(self._paths, self._files, self._shard_bytes(), strict=True):
+            framed = np.frombuffer(_read(file, 0, size, path), np.uint8)
+            if framed.size % lengths[0]:
+                return
+            rows = framed.reshape(-1, int(lengths[0]))
+            yield rows[:, tfrecord.HEADER_BYTES : -tfrecord.FOOTER_BYTES]
+
+    def _shard_bytes(self) -> list[int]:
+        return [int(size) for size in np.diff(self._shard_ends, prepend=0)]
 
     def _record(self, example: int) -> tuple[bytes, str]:
         start, stop = int(self._offsets[example]), int(self._offsets[example + 1])
         shard = int(np.searchsorted(self._shard_ends, start, side="right"))
         begin = int(self._shard_ends[shard - 1]) if shard else 0
         where = f"{self._paths[shard]}:byte {start - begin}"
-        return tfrecord.unframe(self._maps[shard], start - begin, stop - begin, where), where
+        framed = _read(self._files[shard], start - begin, stop - start, self._paths[shard])
+        return tfrecord.unframe(framed, 0, stop - start, where), where
 
 
 class MemorySource:
@@ -118,16 +134,16 @@ class MemorySource:
 
 
 def open_source(folder: Path, manifest: Manifest, split_name: str, *, budget: float) -> Source:
-    """Opens a split in memory if it fits into `budget` bytes when decoded, else mapped.
+    """Opens a split in memory if it fits into `budget` bytes when decoded, else on disk.
 
     Raises:
         DataError: INTEGRITY when a record or the offsets are broken.
     """
-    mapped = MappedSource(folder, manifest, split_name)
+    on_disk = DiskSource(folder, manifest, split_name)
     image = manifest.image
-    if len(mapped) * image.height * image.width * image.channels > budget:
-        return mapped
-    return MemorySource(mapped.read_all())
+    if len(on_disk) * image.height * image.width * image.channels > budget:
+        return on_disk
+    return MemorySource(on_disk.read_all())
 
 
 def check_own_hashes(folder: Path, manifest: Manifest, *, local_rank: int, local_size: int) -> None:
@@ -158,6 +174,12 @@ def _offsets_of(folder: Path, split: Split) -> np.ndarray:
     return offsets
 
 
-def _map_file(path: Path) -> mmap.mmap:
-    with os_errors(path), path.open("rb") as file:
-        return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+def _open(path: Path) -> BinaryIO:
+    with os_errors(path):
+        return path.open("rb", buffering=0)
+
+
+def _read(file: BinaryIO, start: int, size: int, path: Path) -> bytes:
+    """The bytes of a place in a file; fewer where the file has been cut."""
+    with os_errors(path):
+        return os.pread(file.fileno(), size, start)

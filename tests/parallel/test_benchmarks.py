@@ -41,11 +41,63 @@ def test_the_roof_is_measured(run_cli: Callable[..., Any]) -> None:
     assert "| sgemm, one process a core, GFLOP/s | " in smoke(run_cli, "--only", "sgemm")
 
 
-def test_our_own_rate_is_read_from_our_runs(tmp_path: Path, run_cli: Callable[..., Any]) -> None:
-    printed = smoke(run_cli, "--data", cifar_set(tmp_path, run_cli), "--only", *OURS)
+def test_our_own_rate_is_read_from_our_runs(data: Path, run_cli: Callable[..., Any]) -> None:
+    printed = smoke(run_cli, "--data", data, "--only", *OURS)
     assert "| figure | median | min..max | target |" in printed
     for name in OURS:
         assert f"round 1, {name}: " in printed
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory, run_cli: Callable[..., Any]) -> Path:
+    return cifar_set(tmp_path_factory.mktemp("cifar"), run_cli)
+
+
+def script(run_cli: Callable[..., Any], name: str, *flags: object) -> str:
+    done = run_cli(
+        ["python", ROOT / "benchmarks" / name, *flags],
+        env=ALLOW_ROOT if os.geteuid() == 0 else {}, timeout=300,
+    )  # fmt: skip
+    assert done.rc == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    return str(done.stdout)
+
+
+def test_the_input_pipelines_are_compared(run_cli: Callable[..., Any]) -> None:
+    printed = script(run_cli, "input_pipeline.py", "--rounds", 1, "--images", 300, "--seconds", 0.1)
+    assert "ours / the tutorial's (target 10): " in printed
+
+
+def test_real_data_is_compared_with_synthetic(data: Path, mpirun: Callable[..., Any]) -> None:
+    command = ["python", ROOT / "benchmarks" / "real_data.py", "--data", data]
+    done = mpirun(2, [*command, "--rounds", 1, "--steps", 2])
+    assert done.rc == 0, done.stderr
+    assert "real / in memory (target 0.98): " in done.stdout
+
+
+def test_a_start_is_timed(data: Path, run_cli: Callable[..., Any]) -> None:
+    assert "ratio (target 2.0): " in script(run_cli, "startup.py", "--data", data, "--rounds", 1)
+
+
+def test_the_tutorials_exercise_is_drawn(data: Path, run_cli: Callable[..., Any]) -> None:
+    printed = script(run_cli, "one_and_two.py", "--data", data, "--smoke")
+    assert "1 x 128: " in printed
+    assert "2 x 64: " in printed
+
+
+@pytest.mark.parametrize("recipe", ["tutorial", "undistorted"])
+def test_a_recipe_trains(recipe: str, run_cli: Callable[..., Any]) -> None:
+    assert f"| {recipe} | 2 ranks on " in script(run_cli, "cifar_accuracy.py", recipe, "--smoke")
+
+
+def test_captchas_train_by_the_readmes_commands(run_cli: Callable[..., Any]) -> None:
+    assert "| smoke | 2 ranks on " in script(run_cli, "captcha_accuracy.py", "smoke")
+
+
+def test_memory_is_compared(data: Path, run_cli: Callable[..., Any]) -> None:
+    printed = script(
+        run_cli, "memory.py", "--data", data, "--steps", 2, "--only", "ours", "keras-fit"
+    )
+    assert len([line for line in printed.splitlines() if line.startswith("| ours, mpirun | ")]) == 1
 
 
 def cifar_set(folder: Path, run_cli: Callable[..., Any]) -> Path:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from data_tools import images, manifest, schema, tfrecord, writer
 from data_tools.errors import INTEGRITY, DataError
 from data_tools.manifest import ImageSpec, Manifest, Shard, Split
-from hvd_train.data.source import MappedSource, MemorySource, open_source
+from hvd_train.data.source import DiskSource, MemorySource, open_source
 
 FIX = "convert the data set again"
 
@@ -340,7 +340,7 @@ def test_a_set_of_classes_is_read_by_number(
     ]
     made = class_set(tmp_path / "set", records, shards=4, of=manifest_of(10, coarse))
     source = open_source(*made, "train", budget=budget)
-    assert isinstance(source, MemorySource if budget else MappedSource)
+    assert isinstance(source, MemorySource if budget else DiskSource)
     ids = [22, 0, 7, 7, 15]
     batch = source.gather(np.array(ids))
     assert batch.ids.tolist() == ids
@@ -353,7 +353,7 @@ def test_read_all_of_rows_is_what_gather_reads_one_by_one(tmp_path: Path) -> Non
     records = [
         schema.class_record(image.tobytes(), number % 10) for number, image in enumerate(pixels(23))
     ]
-    source = MappedSource(
+    source = DiskSource(
         *class_set(tmp_path / "set", records, shards=3, of=manifest_of(10)), "train"
     )
     found, expected = source.read_all(), source.gather(np.arange(23))

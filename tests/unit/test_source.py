@@ -1,5 +1,6 @@
 """A split is read by example number, from memory or from mapped shards alike."""
 
+import os
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +11,7 @@ from data_tools.errors import DataError
 from data_tools.manifest import Manifest
 from hvd_train.data.source import (
     Batch,
-    MappedSource,
+    DiskSource,
     MemorySource,
     Source,
     check_own_hashes,
@@ -19,7 +20,7 @@ from hvd_train.data.source import (
 
 TRAIN = texts(23, lengths=(4, 2, 3))
 TEST = texts(5)
-IN_MEMORY, MAPPED = 2.0**30, 0.0
+IN_MEMORY, ON_DISK = 2.0**30, 0.0
 FIX = "convert the data set again"
 
 
@@ -33,7 +34,7 @@ def made(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     return folder, write_set(folder, train=TRAIN, test=TEST, shards=3, encoding=request.param)
 
 
-@pytest.fixture(params=[IN_MEMORY, MAPPED], ids=["memory", "mapped"])
+@pytest.fixture(params=[IN_MEMORY, ON_DISK], ids=["memory", "mapped"])
 def source(request: pytest.FixtureRequest, made: tuple[Path, Manifest]) -> Source:
     return open_source(*made, "train", budget=request.param)
 
@@ -63,14 +64,14 @@ def test_examples_come_in_the_order_that_was_asked_for_even_twice(source: Source
 
 
 def test_a_split_is_read_from_its_own_shards(made: tuple[Path, Manifest]) -> None:
-    batch = open_source(*made, "test", budget=MAPPED).gather(np.arange(5))
+    batch = open_source(*made, "test", budget=ON_DISK).gather(np.arange(5))
     assert (batch.images == np.stack([draw(example) for example in range(23, 28)])).all()
 
 
 def test_a_split_of_exactly_the_budget_is_held_in_memory(made: tuple[Path, Manifest]) -> None:
     size = 23 * 20 * 80 * 3
     assert isinstance(open_source(*made, "train", budget=size), MemorySource)
-    assert isinstance(open_source(*made, "train", budget=size - 1), MappedSource)
+    assert isinstance(open_source(*made, "train", budget=size - 1), DiskSource)
 
 
 def test_an_unknown_split_is_named_with_those_there_are(made: tuple[Path, Manifest]) -> None:
@@ -129,7 +130,7 @@ def test_a_flipped_byte_is_found_at_its_record_when_it_is_read(
     begin = int(offsets[8])  # 23 examples in 3 shards: the second begins with number 8
     inside = int(offsets[10]) - begin
     flip(shard_of(raw[0]), inside + 100)
-    source = open_source(*raw, "train", budget=MAPPED)
+    source = open_source(*raw, "train", budget=ON_DISK)
     source.gather(np.array([0, 9, 11, 22]))
     expected = (
         f"error: INTEGRITY: {shard_of(raw[0])}:byte {inside}: the checksum of the data is wrong; "
@@ -153,7 +154,7 @@ def test_offsets_that_do_not_fit_are_integrity(
 ) -> None:
     path = raw[0] / "offsets-train.npy"
     np.save(path, offsets)
-    assert fault(lambda: open_source(*raw, "train", budget=MAPPED)) == (
+    assert fault(lambda: open_source(*raw, "train", budget=ON_DISK)) == (
         f"error: INTEGRITY: {path}: {reason}; {FIX}"
     )
 
@@ -162,7 +163,7 @@ def test_offsets_that_do_not_fit_are_integrity(
 def test_offsets_that_are_no_array_are_integrity(raw: tuple[Path, Manifest], data: bytes) -> None:
     path = raw[0] / "offsets-train.npy"
     path.write_bytes(data)
-    message = fault(lambda: open_source(*raw, "train", budget=MAPPED))
+    message = fault(lambda: open_source(*raw, "train", budget=ON_DISK))
     assert message.startswith(f"error: INTEGRITY: {path}: not the offsets of a split; ")
 
 
@@ -205,3 +206,17 @@ def test_no_batch_shares_memory_with_the_source(made: tuple[Path, Manifest]) -> 
     batch.images[:], batch.labels[:] = 0, 0
     assert (source.gather(np.array([1])).images[0] == draw(1)).all()
     assert source.gather(np.array([1])).labels.tolist() == [label_of(TRAIN[1])]
+
+
+def test_a_shard_cut_while_it_is_read_is_integrity(raw: tuple[Path, Manifest]) -> None:
+    source = open_source(*raw, "train", budget=ON_DISK)
+    os.truncate(shard_of(raw[0], 0), 100)
+    message = fault(lambda: source.gather(np.arange(3)))
+    assert message.startswith(f"error: INTEGRITY: {shard_of(raw[0], 0)}:byte 0: ")
+    assert message.endswith("; get the file again or convert the data set again")
+
+
+def test_offsets_cut_while_they_are_used_harm_nothing(raw: tuple[Path, Manifest]) -> None:
+    source = open_source(*raw, "train", budget=ON_DISK)
+    os.truncate(raw[0] / "offsets-train.npy", 0)
+    assert len(source.gather(np.arange(3)).ids) == 3

@@ -35,7 +35,7 @@ def test_our_command_is_the_readmes_with_no_setting_of_threads_or_cores(tmp_path
 
 
 def test_a_peers_line_is_found_behind_a_launchers_tag() -> None:
-    output = 'hello\n[1,0]<stdout>:{"images_per_sec": 12.5, "loss": 4.6, "peak_rss_mb": [1, 2]}\n'
+    output = 'hello\n[1,0]<stdout>:{"images_per_sec": 12.5, "loss": 4.6, "memory_mib": [[1, 2]]}\n'
     assert throughput.rate_printed(output) == 12.5
 
 
