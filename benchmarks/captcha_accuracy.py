@@ -14,17 +14,17 @@ import argparse
 import datetime
 import json
 import os
-import platform
-import subprocess
-import sys
 import tempfile
-import time
 import zipfile
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent
-RESULTS = ROOT / "benchmarks" / "results" / "captcha-accuracy.md"
-BIN = Path(sys.executable).parent
+from harness import RESULTS, ROOT, append, processor, run
+
+HEAD = (
+    "# Whole-image accuracy by `benchmarks/captcha_accuracy.py`\n\n"
+    "| date | figure | machine | accuracy on the test split | steps | seconds |\n"
+    "| --- | --- | --- | --- | --- | --- |\n"
+)
 
 FLAGS = {
     "generated": [],
@@ -46,7 +46,7 @@ def main() -> None:
     else:
         line = measure(arguments.figure, arguments.ranks, ROOT)
         print(line, end="")
-        append(line)
+        append(RESULTS / "captcha-accuracy.md", HEAD, line)
 
 
 def measure(figure: str, ranks: int, base: Path) -> str:
@@ -93,36 +93,6 @@ def genpics_images(datasets: Path) -> Path:
         with zipfile.ZipFile(source) as archive:
             archive.extractall(target)
     return next(target.rglob("labels.csv")).parent
-
-
-def run(command: list[str]) -> float:
-    """Runs a command of the environment in the project's folder and returns its seconds."""
-    print("$", " ".join(command), flush=True)
-    environment = {**os.environ, "PATH": f"{BIN}:{os.environ['PATH']}"}
-    start = time.perf_counter()
-    subprocess.run([str(BIN / command[0]), *command[1:]], cwd=ROOT, env=environment, check=True)
-    return time.perf_counter() - start
-
-
-def processor() -> str:
-    """The processor's name, as far as the system tells."""
-    for line in Path("/proc/cpuinfo").read_text().splitlines():
-        if line.startswith("model name"):
-            return line.partition(": ")[2]
-    return platform.machine()
-
-
-def append(line: str) -> None:
-    """Adds a result to the dated table."""
-    RESULTS.parent.mkdir(exist_ok=True)
-    if not RESULTS.exists():
-        RESULTS.write_text(
-            "# Whole-image accuracy by `benchmarks/captcha_accuracy.py`\n\n"
-            "| date | figure | machine | accuracy on the test split | steps | seconds |\n"
-            "| --- | --- | --- | --- | --- | --- |\n"
-        )
-    with RESULTS.open("a") as file:
-        file.write(line)
 
 
 if __name__ == "__main__":

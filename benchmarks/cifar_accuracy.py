@@ -14,18 +14,18 @@ import argparse
 import datetime
 import json
 import os
-import platform
 import random
-import subprocess
-import sys
 import tempfile
-import time
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent
-RESULTS = ROOT / "benchmarks" / "results" / "cifar-accuracy.md"
+from harness import RESULTS, ROOT, append, processor, run
+
+HEAD = (
+    "# Precision @ 1 on CIFAR-10 by `benchmarks/cifar_accuracy.py`\n\n"
+    "| date | recipe | machine | precision @ 1 at the end | steps x batch | seconds |\n"
+    "| --- | --- | --- | --- | --- | --- |\n"
+)
 DATASETS = ROOT / "datasets"
-BIN = Path(sys.executable).parent
 RECORD_BYTES = 3073
 HELD_OUT, EXACT_TEST = 5_000, 1_000
 
@@ -54,7 +54,7 @@ def main() -> None:
         data = prepare(arguments.source, official=arguments.official)
         line = measure(arguments, data, name, ROOT / "runs", [])
         print(line, end="")
-        append(line)
+        append(RESULTS / "cifar-accuracy.md", HEAD, line)
 
 
 def measure(
@@ -122,36 +122,6 @@ def exact_files(source: Path) -> list[Path]:
     for name, data in content.items():
         (folder / name).write_bytes(data)
     return [folder]
-
-
-def run(command: list[str]) -> float:
-    """Runs a command of the environment in the project's folder and returns its seconds."""
-    print("$", " ".join(command), flush=True)
-    environment = {**os.environ, "PATH": f"{BIN}:{os.environ['PATH']}"}
-    start = time.perf_counter()
-    subprocess.run([str(BIN / command[0]), *command[1:]], cwd=ROOT, env=environment, check=True)
-    return time.perf_counter() - start
-
-
-def processor() -> str:
-    """The processor's name, as far as the system tells."""
-    for line in Path("/proc/cpuinfo").read_text().splitlines():
-        if line.startswith("model name"):
-            return line.partition(": ")[2]
-    return platform.machine()
-
-
-def append(line: str) -> None:
-    """Adds a result to the dated table."""
-    RESULTS.parent.mkdir(exist_ok=True)
-    if not RESULTS.exists():
-        RESULTS.write_text(
-            "# Precision @ 1 on CIFAR-10 by `benchmarks/cifar_accuracy.py`\n\n"
-            "| date | recipe | machine | precision @ 1 at the end | steps x batch | seconds |\n"
-            "| --- | --- | --- | --- | --- | --- |\n"
-        )
-    with RESULTS.open("a") as file:
-        file.write(line)
 
 
 if __name__ == "__main__":

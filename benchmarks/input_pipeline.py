@@ -10,7 +10,6 @@ the ratio for each of the interleaved rounds, and how near our bytes come to a p
 
 import argparse
 import os
-import statistics
 import tempfile
 import time
 from collections.abc import Callable
@@ -23,6 +22,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
 import numpy as np
 import tensorflow as tf
+from harness import show
 
 from data_tools import convert_cifar, manifest
 from data_tools.flags import CifarToTfrecord
@@ -117,11 +117,6 @@ def copy_speed() -> float:
         np.copyto(target, source)
         times.append(time.perf_counter() - start)
     return source.nbytes / min(times)
-
-
-def show(what: str, values: Any) -> None:
-    """Prints the median and the spread."""
-    print(f"{what}: {statistics.median(values):.4g} ({min(values):.4g} to {max(values):.4g})")
 
 
 if __name__ == "__main__":

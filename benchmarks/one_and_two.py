@@ -11,19 +11,16 @@ and only the time differs.
 import argparse
 import datetime
 import json
-import os
 import statistics
 import subprocess
-import sys
 import tempfile
 from pathlib import Path
 from typing import Any
 
 import matplotlib
+from harness import BIN, RESULTS, ROOT, environment
 
-ROOT = Path(__file__).resolve().parent.parent
-BIN = Path(sys.executable).parent
-PICTURE = ROOT / "benchmarks" / "results" / "one-and-two.svg"
+PICTURE = RESULTS / "one-and-two.svg"
 BATCH = 128
 Lines = list[dict[str, Any]]
 
@@ -55,7 +52,7 @@ def train(ranks: int, steps: int, data: Path, folder: Path) -> Lines:
         [*launch, str(BIN / "python"), "hvd_train/cifar.py", "--global-batch", str(BATCH),
          "--steps", str(steps), "--eval-every", "0", "--data", str(data.resolve()),
          "--runs-dir", str(folder), "--name", f"on-{ranks}"],
-        cwd=ROOT, check=True, env={**os.environ, "PATH": f"{BIN}:{os.environ['PATH']}"},
+        cwd=ROOT, check=True, env=environment(),
     )  # fmt: skip
     text = (folder / f"on-{ranks}" / "metrics.jsonl").read_text()
     return [line for line in map(json.loads, text.splitlines()) if line["split"] == "train"]

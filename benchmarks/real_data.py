@@ -7,7 +7,6 @@ Rank 0 prints both rates and the ratio of each pair.
 """
 
 import argparse
-import statistics
 import sys
 import time
 from collections.abc import Iterator
@@ -15,6 +14,8 @@ from itertools import repeat
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from harness import show
 
 from data_tools import launch_env
 from hvd_train import threads
@@ -65,11 +66,6 @@ def main() -> None:
         show("real records, images/s", [a for a, _ in pairs])
         show("one batch in memory, images/s", [b for _, b in pairs])
         show("real / in memory (target 0.98)", [a / b for a, b in pairs])
-
-
-def show(what: str, values: list[float]) -> None:
-    """Prints the median and the spread."""
-    print(f"{what}: {statistics.median(values):.4g} ({min(values):.4g} to {max(values):.4g})")
 
 
 if __name__ == "__main__":

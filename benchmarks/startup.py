@@ -7,16 +7,14 @@ trainer prints: `ranks:` (imports, MPI), `data:` (data set, model), step 0 (trac
 """
 
 import argparse
-import os
-import statistics
 import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent
-BIN = Path(sys.executable).parent
+from harness import BIN, ROOT, environment, show
+
 BARE = "import tensorflow; import horovod.tensorflow as hvd; hvd.init(); print('done')"
 MARKS = ("ranks:", "data:", ": step 0,")
 PARTS = ("imports and MPI", "data set and model", "tracing and first step")
@@ -51,7 +49,7 @@ def marks(ranks: int, arguments: list[str], wanted: tuple[str, ...]) -> list[flo
     command = [str(BIN / "mpirun"), "-np", str(ranks), str(BIN / "python"), *arguments]
     start, found = time.perf_counter(), {}
     with subprocess.Popen(
-        command, cwd=ROOT, env={**os.environ, "PATH": f"{BIN}:{os.environ['PATH']}"}, text=True,
+        command, cwd=ROOT, env=environment(), text=True,
         stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
     ) as process:  # fmt: skip
         assert process.stdout is not None
@@ -62,11 +60,6 @@ def marks(ranks: int, arguments: list[str], wanted: tuple[str, ...]) -> list[flo
     if process.returncode:
         sys.exit(f"{' '.join(command)} ended with {process.returncode}")
     return [found[mark] for mark in wanted]
-
-
-def show(what: str, values: list[float]) -> None:
-    """Prints the median and the spread."""
-    print(f"{what}: {statistics.median(values):.3g} ({min(values):.3g} to {max(values):.3g})")
 
 
 if __name__ == "__main__":

@@ -20,7 +20,6 @@ import datetime
 import importlib.metadata
 import json
 import os
-import platform
 import re
 import shutil
 import signal
@@ -33,9 +32,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parent.parent
-RESULTS = ROOT / "benchmarks" / "results" / "throughput.md"
-BIN = Path(sys.executable).parent
+from harness import RESULTS, ROOT, append, environment, processor
+
+HEAD = "# Images a second by `benchmarks/throughput.py`\n"
 PEERS = "benchmarks/peers"
 FLOP_AN_IMAGE = 105e6
 """Multiplications and additions of one image's step, without the gradient of its pixels."""
@@ -130,7 +129,7 @@ def main() -> None:
     print("\n" + text)
     if arguments.only is None and not arguments.smoke:
         heading = describe(arguments, load, torch_version)
-        append("\n".join([heading, *notes, "", text]))
+        append(RESULTS / "throughput.md", HEAD, "\n".join(["", heading, *notes, "", text]))
 
 
 def stop(number: int, _: object) -> None:
@@ -273,14 +272,14 @@ def line_printed(output: str) -> dict[str, Any]:
     return line
 
 
-def run(command: Sequence[str], environment: Mapping[str, str] | None = None) -> str:
+def run(command: Sequence[str], changes: Mapping[str, str] | None = None) -> str:
     """Runs a command in the project's folder and returns its standard output.
 
     Raises:
         SystemExit: with the end of what it said, when it fails or isn't done in 15 minutes.
     """
-    inherited = {name: value for name, value in os.environ.items() if name not in NOT_INHERITED}
-    environ = {**inherited, "PATH": f"{BIN}:{os.environ['PATH']}", **(environment or {})}
+    inherited = {name: value for name, value in environment().items() if name not in NOT_INHERITED}
+    environ = {**inherited, **(changes or {})}
     program = shutil.which(command[0], path=environ["PATH"]) or command[0]
     with subprocess.Popen(
         [program, *command[1:]], cwd=ROOT, env=environ, text=True, start_new_session=True,
@@ -384,23 +383,6 @@ def describe(arguments: argparse.Namespace, load: float, torch_version: str | No
         f"{arguments.rounds} rounds of {arguments.steps} steps after {arguments.warmup}; "
         f"load average {load:.2f} at the start."
     )
-
-
-def processor() -> str:
-    """The processor's name, as far as the system tells."""
-    for line in Path("/proc/cpuinfo").read_text().splitlines():
-        if line.startswith("model name"):
-            return line.partition(": ")[2]
-    return platform.machine()
-
-
-def append(section: str) -> None:
-    """Adds a section to the results."""
-    RESULTS.parent.mkdir(exist_ok=True)
-    if not RESULTS.exists():
-        RESULTS.write_text("# Images a second by `benchmarks/throughput.py`\n")
-    with RESULTS.open("a") as file:
-        file.write(f"\n{section}")
 
 
 if __name__ == "__main__":

@@ -8,8 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-
-from benchmarks import throughput
+import throughput
 
 ROOT = throughput.ROOT
 # One of each script, and the other launcher and the flag in one of Horovod's; PyTorch is no part of

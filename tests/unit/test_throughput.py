@@ -5,8 +5,7 @@ from argparse import Namespace
 from pathlib import Path
 
 import pytest
-
-from benchmarks import throughput
+import throughput
 
 SETTINGS = Namespace(steps=60, warmup=20, log_every=10, data=None, torch_python="python")
 
