@@ -18,7 +18,7 @@ import sys
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TextIO, TypeVar
 
 T = TypeVar("T")
 
@@ -89,10 +89,13 @@ class DataError(Exception):
 
 def _to_stderr(text: str) -> None:
     """Writes a line to standard error, which may be closed or full: the exit code still tells."""
-    with contextlib.suppress(OSError, ValueError):
-        if sys.stderr is not None:
-            sys.stderr.write(text + "\n")
-            sys.stderr.flush()
+    if sys.stderr is None:
+        return
+    try:
+        sys.stderr.write(text + "\n")
+        sys.stderr.flush()
+    except (OSError, ValueError):
+        _discard(sys.stderr)
 
 
 def one_line(text: str) -> str:
@@ -169,7 +172,7 @@ def run_main(main: Callable[[], None], *, debug: bool = False) -> int:
         return 0
     except BrokenPipeError:
         # The reader of our standard output went away (`| head`); nothing is left to say.
-        _discard_stdout()
+        _discard(sys.stdout)
         return 1
     except KeyboardInterrupt:
         _to_stderr("interrupted")
@@ -180,7 +183,7 @@ def run_main(main: Callable[[], None], *, debug: bool = False) -> int:
         fault = from_os_error(error) if isinstance(error, OSError) else error
         fault.print()
         if isinstance(error, OSError):
-            _discard_stdout()
+            _discard(sys.stdout)
         return EXIT_CODES[fault.kind]
 
 
@@ -192,7 +195,7 @@ def _prepare_stdout() -> None:
         sys.stdout.reconfigure(errors="backslashreplace")
 
 
-def _discard_stdout() -> None:
-    """Sends what standard output still holds nowhere, or Python would try to write it at exit."""
-    with contextlib.suppress(io.UnsupportedOperation):  # no file: held in memory by a caller
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+def _discard(stream: TextIO) -> None:
+    """Sends what a stream still holds nowhere, or Python would try to write it at exit."""
+    with contextlib.suppress(OSError, ValueError):  # closed, or held in memory by a caller
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())

@@ -31,6 +31,7 @@ mount_at() { # kind, target
   mkdir -p "$system$2"
   case $1 in
     bind) mount --bind "$2" "$system$2" ;;
+    devpts) mount -t devpts -o ptmxmode=666 devpts "$system$2" ;;
     *) mount -t "$1" "$1" "$system$2" ;;
   esac
   mounted=("$system$2" "${mounted[@]}")
