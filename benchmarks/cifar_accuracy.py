@@ -65,14 +65,15 @@ def measure(
         "horovodrun", "-np", str(arguments.ranks), "python", "hvd_train/cifar.py", "--config",
         RECIPES[arguments.recipe], "--data", str(data), "--name", name, "--resume", *flags,
     ]  # fmt: skip
-    seconds = run(command)
     folder = runs / name
+    goes_on = folder.exists()
+    seconds = f"{run(command):.0f}{' after a cut' if goes_on else ''}"
     result = json.loads((folder / "eval.json").read_text())
     folder.rename(folder.with_name(f"{name}-{datetime.datetime.now():%Y%m%d-%H%M%S}"))
     return (
         f"| {datetime.date.today()} | {name} | {arguments.ranks} ranks on {os.cpu_count()} cores, "
         f"{processor()} | {result['precision_at_1']:.4f} ({result['correct']} of "
-        f"{result['examples']}) | {result['step']} x {result['global_batch']} | {seconds:.0f} |\n"
+        f"{result['examples']}) | {result['step']} x {result['global_batch']} | {seconds} |\n"
     )
 
 

@@ -7,12 +7,10 @@ by a Range request. The file is also the lock: whoever holds it downloads, and t
 import contextlib
 import dataclasses
 import errno
-import fcntl
 import http.client
 import io
 import os
 import ssl
-import sys
 import time
 import urllib.error
 import urllib.request
@@ -21,7 +19,9 @@ from pathlib import Path
 from typing import IO, Any
 
 import data_tools
+from data_tools import launch_env
 from data_tools.archive import Archive, check, unpack
+from data_tools.durable import lock
 from data_tools.errors import CONFIG, INPUT, INTEGRITY, DataError, os_errors
 from data_tools.flags import Download
 
@@ -101,11 +101,9 @@ def _open_alone(path: Path) -> io.FileIO:
     """Opens a file to append to, in one process at a time; a killed one holds no lock."""
     while True:
         file = io.FileIO(path, "a+", opener=_open_no_symlink)
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+        if not lock(file.fileno()):
             print(f"{path}: another process is at it; waiting for it to end", flush=True)
-            fcntl.flock(file, fcntl.LOCK_EX)
+            lock(file.fileno(), wait=True)
         # The one that held the lock may have removed the file after we opened it.
         with contextlib.suppress(FileNotFoundError):
             if os.path.samestat(os.fstat(file.fileno()), path.stat()):
@@ -254,7 +252,7 @@ def _append(file: io.FileIO, data: bytes) -> None:
 @contextlib.contextmanager
 def _progress(have: int, total: int) -> Iterator[Callable[[int], None]]:
     """Gives a function to call with the number of bytes that came; a bar on a terminal."""
-    if not sys.stdout.isatty():
+    if not launch_env.shows_bars():
         yield lambda _: None
         return
     from rich import progress

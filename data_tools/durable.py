@@ -30,13 +30,14 @@ def sync_folder(folder: Path) -> None:
         os.close(descriptor)
 
 
-def try_lock(descriptor: int) -> bool:
-    """Locks an open file or folder for this process; False while another holds it.
+def lock(descriptor: int, *, wait: bool = False) -> bool:
+    """Locks an open file for this process; False while another holds it, unless we wait for it.
 
-    A killed process holds no lock. A file system without locks, such as some NFS, lets all pass.
+    The file must be open for writing, or NFS would lock it on this host alone. A killed process
+    holds no lock. A file system without locks lets all pass.
     """
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
     except BlockingIOError:
         return False
     except OSError:

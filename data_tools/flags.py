@@ -121,7 +121,7 @@ class CaptchaToTfrecord:
         return None if self.charset is None else charsets.CHARSETS.get(self.charset, self.charset)
 
 
-_LAST = Path()
+_LAST = Path("\0")
 """OUT when tyro gives all paths to SRC, as it does where flags follow them."""
 
 

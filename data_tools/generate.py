@@ -1,7 +1,6 @@
 """`data_tools make-captcha`: draws captchas with their labels, to learn and to measure with."""
 
 import io
-import os
 import random
 import string
 from collections.abc import Sequence
@@ -35,7 +34,6 @@ def main(command: MakeCaptcha) -> None:
         labels = [label for some in drawn for label in some]
         lines = "".join(f"{index},{label}\n" for index, label in enumerate(labels))
         write_synced(folder / "labels.csv", lines.encode())
-        os.sync()  # one for all images: thousands of single ones would take longer than drawing
     print(f"{command.out}: {command.count} captchas of {SIZE[0]}x{SIZE[1]}, labels in labels.csv")
 
 
@@ -54,7 +52,7 @@ def draw_images(task: DrawTask) -> list[str]:
     labels = []
     for index in range(task.start, task.stop):
         label, jpeg = draw_captcha(index, seed=task.command.seed, length=task.command.length)
-        (task.folder / f"{index}.jpg").write_bytes(jpeg)
+        write_synced(task.folder / f"{index}.jpg", jpeg)
         labels.append(label)
     return labels
 

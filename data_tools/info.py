@@ -34,7 +34,8 @@ def collect(folder: Path, manifest: Manifest) -> dict[str, Any]:
             for index, (offset, record) in enumerate(tfrecord.read_records(folder / shard.file)):
                 where = f"{folder / shard.file}:record {index}:byte {offset}"
                 text = schema.text_of(record, manifest, where)
-                classes[text] += manifest.classes is not None
+                if manifest.classes is not None:
+                    classes[text] += 1
                 for place, character in enumerate(text if manifest.label else ""):
                     if place == len(positions):
                         positions.append(Counter())

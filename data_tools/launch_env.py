@@ -1,6 +1,7 @@
 """Rank, size and host as the launcher's environment variables tell them, before MPI is loaded."""
 
 import os
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -33,6 +34,18 @@ LAUNCHERS = {
 }  # fmt: skip
 ALONE = LaunchEnv(launcher="none", rank=0, size=1, local_rank=0, local_size=1)
 OTHER_LAUNCHERS = ("PMIX_RANK", "PMI_RANK")
+
+
+def shows_bars() -> bool:
+    """Tells whether standard output is a person's terminal, where a bar can be redrawn.
+
+    Under a launcher it may look like one (mpirun gives each rank one), but is read by the launcher,
+    which would pass on a thousand redrawn bars.
+    """
+    try:
+        return sys.stdout.isatty() and read().launcher == "none"
+    except DataError:
+        return False
 
 
 def read(environ: Mapping[str, str] = os.environ) -> LaunchEnv:

@@ -178,10 +178,14 @@ def _check_types(manifest: Manifest) -> None:
     for split in manifest.splits.values():
         numbers += [split.examples, *(n for s in split.shards for n in (s.examples, s.bytes))]
         texts += [text for shard in split.shards for text in (shard.file, shard.sha256)]
-    if not (image.encoding in ENCODINGS and (label is None or label.case in CASES)):
-        raise ValueError(f"unknown encoding {image.encoding!r} or case")
+    if image.encoding not in ENCODINGS:
+        raise ValueError(f"unknown encoding {image.encoding!r}")
+    if label is not None and label.case not in CASES:
+        raise ValueError(f"unknown case {label.case!r}")
     if (label is not None, manifest.classes is not None) != KINDS.get(manifest.kind):
         raise ValueError(f"kind {manifest.kind!r} doesn't suit the labels")
+    if not all(size for size in numbers[:3]):
+        raise ValueError("an image without pixels")
     for number in numbers:
         if type(number) is not int or number < 0:
             raise ValueError(f"{number!r} is not a whole number of at least 0")

@@ -9,7 +9,6 @@ import multiprocessing
 import os
 import signal
 import socket
-import sys
 import threading
 import traceback
 from collections.abc import Callable, Iterator, Sequence
@@ -20,6 +19,7 @@ from multiprocessing.context import SpawnProcess
 from multiprocessing.process import BaseProcess
 from typing import Any, TypeVar
 
+from data_tools import launch_env
 from data_tools.errors import HOST, DataError
 
 Task = TypeVar("Task")
@@ -190,7 +190,7 @@ def _exit_after(parent: BaseProcess) -> None:
 
 
 def _with_progress(results: Iterator[Result], total: int, title: str) -> Iterator[Result]:
-    if not sys.stdout.isatty():
+    if not launch_env.shows_bars():
         yield from results
         return
     from rich.progress import track

@@ -14,7 +14,7 @@ import shutil
 import tempfile
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
@@ -23,7 +23,7 @@ import numpy as np
 import numpy.typing as npt
 
 from data_tools import schema, tfrecord
-from data_tools.durable import sync_folder, try_lock, write_synced
+from data_tools.durable import lock, sync_folder, write_synced
 from data_tools.errors import CONFIG, DataError, from_os_error
 from data_tools.manifest import FILE_NAME, Manifest, Shard, Split, dump
 
@@ -76,29 +76,26 @@ def split_evenly(count: int, parts: int) -> list[range]:
 def _sole_writer(folder: Path) -> Iterator[None]:
     """Makes the folder, or empties what a killed run left, and removes it after an error.
 
-    While it is unfinished it holds a mark, so that nothing else of that name is ever emptied.
+    While it is unfinished it holds a mark, so that nothing else of that name is ever emptied. The
+    mark is locked, so that two never write to one folder.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except FileExistsError as error:
         raise _not_ours(folder) from error
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        _lock(descriptor, folder)
-        left = list(folder.iterdir())
-        if folder.is_symlink() or (left and folder / MARK not in left):
-            raise _not_ours(folder)
+    left = list(folder.iterdir())
+    if folder.is_symlink() or (left and folder / MARK not in left):
+        raise _not_ours(folder)
+    with _locked_mark(folder):
         try:
-            (folder / MARK).touch()
-            for path in left:
-                if path.name != MARK:
-                    _remove(path)
+            _empty(folder)
             yield
         except BaseException:
-            shutil.rmtree(folder, ignore_errors=True)
+            with suppress(OSError):
+                _empty(folder)
+                (folder / MARK).unlink()
+                folder.rmdir()
             raise
-    finally:
-        os.close(descriptor)
 
 
 def _not_ours(folder: Path) -> DataError:
@@ -106,13 +103,28 @@ def _not_ours(folder: Path) -> DataError:
     return DataError(CONFIG, folder, reason, fix="move it, or choose another name")
 
 
-def _lock(descriptor: int, folder: Path) -> None:
+@contextmanager
+def _locked_mark(folder: Path) -> Iterator[None]:
     """Raises CONFIG when another process writes the folder."""
-    free = try_lock(descriptor)
-    # The other may have renamed the folder after we opened it.
-    there = folder.exists() and os.path.samestat(os.fstat(descriptor), folder.stat())
-    if not (free and there):
-        raise DataError(CONFIG, folder, "another process is writing it", fix="wait for it to end")
+    taken = DataError(CONFIG, folder, "another process is writing it", fix="wait for it to end")
+    path = folder / MARK
+    try:
+        mark = path.open("a")
+    except FileNotFoundError as error:  # it has just been renamed
+        raise taken from error
+    with mark:
+        # The other may have renamed the folder after we opened the mark.
+        free = lock(mark.fileno()) and path.exists()
+        if not (free and os.path.samestat(os.fstat(mark.fileno()), path.stat())):
+            raise taken
+        yield
+
+
+def _empty(folder: Path) -> None:
+    """Removes all but the mark."""
+    for path in folder.iterdir():
+        if path.name != MARK:
+            _remove(path)
 
 
 def check_target(target: Path, *, overwrite: bool | None = None) -> None:

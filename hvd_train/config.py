@@ -225,7 +225,13 @@ def parse_config(
     """
     path = _config_file(argv)
     from_file = read_settings(path, config_type) if path else {}
-    config = _parse(config_type, [*flags_of(from_file), *argv], prog)
+    try:
+        config = _parse(config_type, [*flags_of(from_file), *argv], prog)
+    except DataError:
+        if path is not None:
+            with _told_of(path):  # unless what is wrong comes from the flags
+                _parse(config_type, flags_of(from_file), prog)
+        raise
     given = frozenset(name for name in flat(config) if name in from_file or _is_given(name, argv))
     if {"batch_size", "global_batch"} <= given:
         raise DataError(
@@ -270,8 +276,6 @@ def read_settings(path: Path, config_type: type[TrainConfig]) -> dict[str, Any]:
             reason = f"{value!r}; it must be {kind}"
         if reason:
             raise DataError(CONFIG, path, name, reason, fix="see --help and recipes/")
-    with _told_of(path):
-        _parse(config_type, flags_of(values), str(path))
     return values
 
 

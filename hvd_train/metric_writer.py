@@ -2,8 +2,8 @@
 
 import datetime
 import json
-import math
-import sys
+import os
+import socket
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -13,9 +13,8 @@ from typing import Any
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from tensorboard.compat.proto.event_pb2 import Event, SessionLog
 from tensorboard.plugins.scalar.summary_v2 import scalar_pb
-from tensorboard.summary.writer.event_file_writer import EventFileWriter
 
-from data_tools import launch_env
+from data_tools import launch_env, tfrecord
 from data_tools.durable import write_atomically
 from data_tools.errors import os_errors
 
@@ -33,10 +32,13 @@ class MetricWriter:
         self._progress = progress
         with os_errors(self._path):
             self._file = self._path.open("a", encoding="utf-8")
-            self._tensorboard = EventFileWriter(str(run / TENSORBOARD))
-            # At this mark TensorBoard drops what it has of `step` and later ones.
-            start = SessionLog(status=SessionLog.START)
-            self._tensorboard.add_event(Event(step=step, session_log=start))
+        self._events = run / TENSORBOARD / event_file_name()
+        with os_errors(self._events):
+            self._events.parent.mkdir(exist_ok=True)
+            self._tensorboard = self._events.open("ab")
+        self._add(Event(file_version="brain.Event:2"))
+        # At this mark TensorBoard drops what it has of `step` and later ones.
+        self._add(Event(step=step, session_log=SessionLog(status=SessionLog.START)))
 
     def write(self, step: int, prefix: str, values: Mapping[str, float]) -> None:
         """Writes numbers of one step.
@@ -54,11 +56,15 @@ class MetricWriter:
 
     def show(self, step: int, prefix: str, values: Mapping[str, float]) -> None:
         """Writes numbers to TensorBoard alone."""
-        with os_errors(self._path.parent / TENSORBOARD):
-            for name, value in values.items():
-                summary = scalar_pb(f"{prefix}/{name}", value)
-                event = Event(step=step, wall_time=time.time(), summary=summary)
-                self._tensorboard.add_event(event)
+        for name, value in values.items():
+            self._add(Event(step=step, summary=scalar_pb(f"{prefix}/{name}", value)))
+
+    def _add(self, event: Event) -> None:
+        """Writes an event, which TensorBoard reads as the record of a TFRecord file."""
+        event.wall_time = time.time()
+        with os_errors(self._events):
+            self._tensorboard.write(tfrecord.frame(event.SerializeToString()))
+            self._tensorboard.flush()
 
     def say(self, text: str) -> None:
         """Shows a line with the time before it, above the progress bar if there is one."""
@@ -117,10 +123,7 @@ def open_writer(
         yield SilentWriter()
         return
     kept = forget_lines_after(run / METRICS_FILE, step)
-    # Under a launcher standard output may look like a terminal (mpirun gives each rank one) but is
-    # read by the launcher, which would pass on a thousand redrawn bars.
-    alone = launch_env.read().launcher == "none"
-    progress = _progress_bar(step, total_steps) if alone and sys.stdout.isatty() else None
+    progress = _progress_bar(step, total_steps) if launch_env.shows_bars() else None
     writer = MetricWriter(run, step, progress)
     for at, prefix, values in map(_parts, kept):
         if at == step:  # an evaluation, which TensorBoard drops with what is done again
@@ -133,6 +136,11 @@ def open_writer(
                 yield writer
     finally:
         writer.close()
+
+
+def event_file_name() -> str:
+    """A name that TensorBoard takes for a file of events; it reads them in the order of names."""
+    return f"events.out.tfevents.{int(time.time()):010d}.{socket.gethostname()}.{os.getpid()}.v2"
 
 
 def timestamp() -> str:
@@ -158,8 +166,8 @@ def forget_lines_after(path: Path, step: int) -> list[str]:
 def _parts(line: str) -> tuple[int, str, dict[str, float]]:
     """Step, split and numbers of a line."""
     fields = json.loads(line)
-    fields.pop("time", None)
-    return fields.pop("step"), fields.pop("split"), fields
+    step, split = fields.pop("step"), fields.pop("split")
+    return step, split, {k: v for k, v in fields.items() if isinstance(v, int | float)}
 
 
 def _is_before(line: str, step: int) -> bool:
@@ -171,8 +179,7 @@ def _is_before(line: str, step: int) -> bool:
     try:
         fields: dict[str, Any] = json.loads(line)
         last = step - 1 if fields["split"] == TRAIN else step
-        numbers = [value for name, value in fields.items() if name not in ("split", "time")]
-        return bool(fields["step"] <= last) and all(math.isfinite(n) for n in numbers)
+        return bool(fields["step"] <= last)
     except (ValueError, TypeError, KeyError):
         return False
 

@@ -17,7 +17,7 @@ import platform
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, BinaryIO, TypeVar
 
 import keras
 import numpy as np
@@ -26,7 +26,7 @@ import yaml
 
 import data_tools
 from data_tools import datasets, manifest
-from data_tools.durable import try_lock, write_atomically
+from data_tools.durable import lock, write_atomically
 from data_tools.errors import CONFIG, HOST, INPUT, INTEGRITY, DataError
 from data_tools.manifest import Manifest
 from hvd_train import checkpoint, config, dist
@@ -39,6 +39,7 @@ from hvd_train.task import Task
 C = TypeVar("C", bound=TrainConfig)
 
 CONFIG_FILE = "config.yaml"
+LOCK_FILE = ".lock"
 RESULT_FILE = "eval.json"
 
 
@@ -89,7 +90,7 @@ def _saved_settings(folder: Path, *, resume: bool) -> dict[str, Any] | None:
                 CONFIG, path, "other users can write to the folder",
                 fix=f"check what is in it, then: chmod o-w {path}",
             )  # fmt: skip
-    if not any(folder.iterdir()):
+    if all(path.name == LOCK_FILE for path in folder.iterdir()):
         return None
     if not (folder / CONFIG_FILE).exists():
         raise DataError(
@@ -114,10 +115,15 @@ def open_data(task: Task, settings: TrainConfig, world: World) -> Data:
         DataError: CONFIG without a data set or with a batch that doesn't fit it, INTEGRITY when it
             is damaged or differs between ranks.
     """
+    # The chief first, since hosts may share a disk, then one rank of each host that still has none.
+    for makes in (world.is_chief, world.local_rank == 0):
+        with dist.agreed(world):
+            if makes:
+                datasets.locate(
+                    task.name, settings.data.data, task.how_to_make_data, task.make_data
+                )
     with dist.agreed(world):
-        folder = datasets.locate(
-            task.name, settings.data.data, task.how_to_make_data, task.make_data
-        )
+        folder = datasets.locate(task.name, settings.data.data, task.how_to_make_data)
         loaded = manifest.load(folder)
         check_kind(task, loaded, folder)
         digest = manifest.digest(folder)
@@ -224,12 +230,14 @@ class RunFolder:
     """The run folder, held by the chief so that no other run writes to it."""
 
     path: Path
-    descriptor: int
+    lock: BinaryIO
+    """Its locked file."""
 
     def check_there(self) -> None:
         """Raises INPUT when it was removed or replaced, rather than write to another run's."""
-        there = self.path.exists()
-        if not (there and os.path.samestat(os.fstat(self.descriptor), self.path.stat())):
+        path = self.path / LOCK_FILE
+        there = path.exists()
+        if not (there and os.path.samestat(os.fstat(self.lock.fileno()), path.stat())):
             raise DataError(
                 INPUT, self.path, "the run folder was removed or replaced while the run went on",
                 fix="start the run again",
@@ -237,28 +245,30 @@ class RunFolder:
 
 
 @contextlib.contextmanager
-def sole_writer(folder: Path, settings: TrainConfig) -> Iterator[RunFolder]:
+def sole_writer(folder: Path, *, resume: bool) -> Iterator[RunFolder]:
     """Makes the run folder, or takes the one to go on with, and keeps other runs out of it.
 
     Raises:
         DataError: CONFIG when another process has made it meanwhile or trains in it.
     """
     try:
-        folder.mkdir(parents=True, exist_ok=settings.run.resume)
+        folder.mkdir(parents=True, exist_ok=resume)
     except FileExistsError as error:
         raise exists_already(folder) from error
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        if not try_lock(descriptor):
+    with (folder / LOCK_FILE).open("ab") as file:
+        if not lock(file.fileno()):
             raise DataError(
                 CONFIG, folder, "another process is training in it",
                 fix="wait for it to end, or start a run with another --name",
             )  # fmt: skip
-        values = yaml.safe_dump(config.flat(settings), sort_keys=False)
-        write_atomically(folder / CONFIG_FILE, values.encode())
-        yield RunFolder(folder, descriptor)
-    finally:
-        os.close(descriptor)
+        yield RunFolder(folder, file)
+
+
+def write_settings(folder: RunFolder, settings: TrainConfig) -> None:
+    """Writes config.yaml."""
+    folder.check_there()
+    values = yaml.safe_dump(config.flat(settings), sort_keys=False)
+    write_atomically(folder.path / CONFIG_FILE, values.encode())
 
 
 def write_result(folder: RunFolder, values: dict[str, Any]) -> None:

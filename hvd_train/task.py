@@ -183,10 +183,7 @@ CIFAR = Task(
     metric="precision_at_1",
     metric_in_words="precision @ 1",
     shown_each_step=False,
-    how_to_make_data=(
-        "data_tools download cifar10 cifar-10-binary",
-        "data_tools cifar-to-tfrecord cifar-10-binary datasets/cifar10",
-    ),
+    how_to_make_data=datasets.HOW_TO_MAKE_CIFAR10,
     make_data=datasets.make_cifar10,
     build=build_classes,
 )

@@ -7,6 +7,7 @@ and every rank applies the same update. Only the chief writes.
 import contextlib
 import dataclasses
 import math
+import resource
 import time
 from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
@@ -71,7 +72,10 @@ class Trainer:
         sums = dist.allreduce_sum([*gradients, loss])
         *gradients, loss = (total / self._global_batch for total in sums)
         penalty, pulls = optim.l2_penalty(self.task_model.decayed, self._weight_decay)
-        gradients = [g + pulls.get(v.path, 0) for g, v in zip(gradients, variables, strict=True)]
+        gradients = [
+            g + pulls[v.path] if v.path in pulls else g
+            for g, v in zip(gradients, variables, strict=True)
+        ]
         self._optimizer.learning_rate.assign(rate)
         self._optimizer.apply(gradients, variables)
         self.ema.update(decay)
@@ -154,19 +158,22 @@ def train_and_evaluate(task: Task, config: C, given: Collection[str], world: Wor
     dist.check_same(
         world, CONFIG, "model", trainer.shapes(), fix="give every rank the same code and data set"
     )
-    start = restore(trainer, data, folder, world) if exists else 0
-    if config.run.resume and not exists and world.is_chief:
-        print(f"{folder} has nothing to go on with: starts fresh", flush=True)
-    trainer.broadcast()
-    if world.is_chief:
-        lines = [*run.describe(config, data, world), optim.describe_rate(config.optim)]
-        print("\n".join(lines), flush=True)
-    loop = Loop(task, config, trainer, data, world)
-    held: RunFolder | None = None  # by the chief alone
     with contextlib.ExitStack() as stack:
+        held: RunFolder | None = None  # by the chief alone
         with dist.agreed(world):
             if world.is_chief:
-                held = stack.enter_context(run.sole_writer(folder, config))
+                held = stack.enter_context(run.sole_writer(folder, resume=config.run.resume))
+        start = restore(trainer, data, folder, world) if exists else 0
+        if config.run.resume and not exists and world.is_chief:
+            print(f"{folder} has nothing to go on with: starts fresh", flush=True)
+        trainer.broadcast()
+        if world.is_chief:
+            lines = [*run.describe(config, data, world), optim.describe_rate(config.optim)]
+            print("\n".join(lines), flush=True)
+        loop = Loop(task, config, trainer, data, world)
+        with dist.agreed(world):
+            if held is not None:
+                run.write_settings(held, config)
             writer = stack.enter_context(
                 open_writer(
                     folder, is_chief=world.is_chief, step=start, total_steps=loop.total_steps
@@ -233,7 +240,8 @@ class Loop:
                 f"{self._input_wait.seconds:.1f} s waited for input"
             )
         memory = dist.allgather_json(memory_mib())
-        writer.say(f"memory: {memory[0][0]} MiB a rank, {memory[0][1]} MiB at its peak")
+        resident, peak = (max(of_ranks) for of_ranks in zip(*memory, strict=True))
+        writer.say(f"memory: up to {resident} MiB a rank, {peak} MiB at its peak")
         writer.say(
             f"{self._config.data.test_split}: {evaluation.correct} of {evaluation.examples} right "
             f"after {max(start, self.total_steps)} steps"
@@ -371,9 +379,12 @@ def check_finite(snapshot: Checkpoint) -> None:
 
 def memory_mib() -> tuple[int, int]:
     """The memory that this process holds, and the most that it has held, in MiB."""
-    lines = Path("/proc/self/status").read_text().splitlines()
-    kib = {line.split(":")[0]: line.split()[1] for line in lines if line.startswith("Vm")}
-    return int(kib["VmRSS"]) // 1024, int(kib["VmHWM"]) // 1024
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
+    try:
+        pages = int(Path("/proc/self/statm").read_text().split()[1])
+    except OSError:
+        return peak, peak
+    return pages * resource.getpagesize() // 2**20, peak
 
 
 class Clock:

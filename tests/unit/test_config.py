@@ -130,6 +130,11 @@ def test_a_flag_may_depend_on_a_setting_of_the_file(tmp_path: Path) -> None:
     assert settings.init_stddev == 0.5
 
 
+def test_a_setting_of_the_file_may_depend_on_a_flag(tmp_path: Path) -> None:
+    settings = parse("--config", yaml_file(tmp_path, init_stddev=0.5), "--model", "linear")
+    assert settings.init_stddev == 0.5
+
+
 @pytest.mark.parametrize("saved", [{}, {"global_batch": None}])
 def test_a_saved_file_without_its_settings_is_damaged(saved: dict[str, Any]) -> None:
     with pytest.raises(DataError) as caught:

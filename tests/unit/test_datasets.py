@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from data_tools import datasets
-from data_tools.errors import CONFIG, INPUT, SPACE, DataError
+from data_tools.errors import CONFIG, DataError
 
 HOW = ["data_tools make-captcha images", "data_tools captcha-to-tfrecord images labels.csv set"]
 FIX = f"make one: {HOW[0]}; {HOW[1]}"
@@ -109,24 +109,38 @@ def test_a_folder_that_the_user_names_is_never_made(
     assert not named.exists()
 
 
-def test_without_a_network_the_commands_are_told() -> None:
-    def fail(_: Path) -> None:
-        raise DataError(INPUT, "https://host/file", "no such host", fix="pass --url")
-
+def test_without_a_network_the_commands_are_told(tmp_path: Path) -> None:
+    folder = tmp_path / "datasets" / "cifar10"
+    url = "https://127.0.0.1:9/cifar.tar.gz"
     with pytest.raises(DataError) as caught:
-        datasets.locate("cifar10", None, HOW, fail)
-    assert str(caught.value) == (
-        "error: CONFIG: datasets/cifar10: no data set there, and downloading failed: "
-        f"https://host/file: no such host; {FIX}"
+        datasets.make_cifar10(folder, url)
+    message = str(caught.value)
+    assert message.startswith(
+        f"error: CONFIG: {folder}: no data set there, and downloading failed: {url}: "
+        "Connection refused; "
+    )
+    assert message.endswith(
+        "; or make one: data_tools download cifar10 cifar-10-binary; "
+        "data_tools cifar-to-tfrecord cifar-10-binary datasets/cifar10"
     )
 
 
-def test_a_full_disk_while_downloading_stays_space() -> None:
-    full = DataError(SPACE, "datasets/cifar10", "No space left on device", fix="free some")
-
-    def fail(_: Path) -> None:
-        raise full
-
+def test_a_file_in_the_place_of_the_set_is_told_before_anything_is_downloaded(
+    tmp_path: Path,
+) -> None:
+    folder = tmp_path / "cifar10"
+    folder.write_text("no folder")
     with pytest.raises(DataError) as caught:
-        datasets.locate("cifar10", None, HOW, fail)
-    assert caught.value is full
+        datasets.make_cifar10(folder, "https://127.0.0.1:9/cifar.tar.gz")
+    assert str(caught.value) == f"error: CONFIG: {folder}: it is a file; choose another folder"
+
+
+def test_damaged_binary_files_are_told_as_such(tmp_path: Path) -> None:
+    binary = make(tmp_path / "cifar-10-binary")
+    (binary / "data_batch_1.bin").write_bytes(bytes(3072))
+    with pytest.raises(DataError) as caught:
+        datasets.make_cifar10(tmp_path / "cifar10")
+    assert str(caught.value) == (
+        f"error: INPUT: {binary / 'data_batch_1.bin'}: 3072 bytes are not whole records of 3073: "
+        "3072 bytes left over; the file is cut short or damaged, get it again"
+    )

@@ -1,7 +1,9 @@
 """A run before its first step: its length, what it tells, and what it refuses to go on with."""
 
+import contextlib
 import dataclasses
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -95,21 +97,28 @@ def test_the_remainder_policy_and_the_shares_are_told(
     ]
 
 
+@contextlib.contextmanager
+def opened(folder: Path, asked: CaptchaConfig) -> Iterator[run.RunFolder]:
+    with run.sole_writer(folder, resume=asked.run.resume) as held:
+        run.write_settings(held, asked)
+        yield held
+
+
 def test_the_saved_settings_are_those_of_the_run_with_its_batch(tmp_path: Path) -> None:
     folder = tmp_path / "runs" / "name"
     asked = resolve_batch(settings(batch_size=5), 2)
-    with run.sole_writer(folder, asked):
+    with opened(folder, asked):
         pass
     assert yaml.safe_load((folder / "config.yaml").read_text()) == config.flat(asked)
     assert config.flat(asked)["global_batch"] == 10
 
 
 def test_a_run_that_came_meanwhile_is_not_overwritten(tmp_path: Path) -> None:
-    with run.sole_writer(tmp_path / "run", settings(global_batch=10)):
+    with opened(tmp_path / "run", settings(global_batch=10)):
         pass
 
     def again() -> None:
-        with run.sole_writer(tmp_path / "run", settings()):
+        with opened(tmp_path / "run", settings()):
             pass
 
     assert refusal(again) == (
@@ -127,9 +136,9 @@ def going_on(**run_settings: Any) -> CaptchaConfig:
 
 
 def test_going_on_writes_the_settings_that_hold_now(tmp_path: Path) -> None:
-    with run.sole_writer(tmp_path / "run", settings(global_batch=10)):
+    with opened(tmp_path / "run", settings(global_batch=10)):
         pass
-    with run.sole_writer(tmp_path / "run", going_on(log_every=3)):
+    with opened(tmp_path / "run", going_on(log_every=3)):
         pass
     assert yaml.safe_load((tmp_path / "run" / "config.yaml").read_text())["log_every"] == 3
 
@@ -138,10 +147,10 @@ def test_two_never_train_in_one_folder(tmp_path: Path) -> None:
     folder = tmp_path / "run"
 
     def join() -> None:
-        with run.sole_writer(folder, going_on(log_every=3)):
+        with opened(folder, going_on(log_every=3)):
             pass
 
-    with run.sole_writer(folder, settings(global_batch=10)):
+    with opened(folder, settings(global_batch=10)):
         assert refusal(join) == (
             f"error: CONFIG: {folder}: another process is training in it; "
             "wait for it to end, or start a run with another --name"
@@ -151,18 +160,20 @@ def test_two_never_train_in_one_folder(tmp_path: Path) -> None:
 
 
 def test_the_result_is_json_with_a_final_newline(tmp_path: Path) -> None:
-    with run.sole_writer(tmp_path / "run", settings()) as folder:
+    with opened(tmp_path / "run", settings()) as folder:
         run.write_result(folder, {"accuracy": np.float64(0.5), "examples": 7})
     text = (tmp_path / "run" / "eval.json").read_text()
     assert text.endswith("}\n")
     assert json.loads(text) == {"accuracy": 0.5, "examples": 7}
-    assert sorted(path.name for path in folder.path.iterdir()) == ["config.yaml", "eval.json"]
+    assert sorted(path.name for path in folder.path.iterdir()) == [
+        ".lock", "config.yaml", "eval.json",
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize("replaced", [True, False])
 def test_nothing_is_written_where_the_run_folder_was(tmp_path: Path, replaced: bool) -> None:
     path = tmp_path / "run"
-    with run.sole_writer(path, settings()) as folder:
+    with opened(path, settings()) as folder:
         path.rename(tmp_path / "moved")
         if replaced:
             path.mkdir()

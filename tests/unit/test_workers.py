@@ -88,7 +88,8 @@ def test_an_error_of_a_task_comes_whole_and_stops_the_tasks_that_run() -> None:
 def test_an_error_of_the_system_in_a_worker_keeps_its_number_and_file() -> None:
     with pytest.raises(OSError, match="No space left on device") as raised:
         run_all(fill_the_disk, range(4), 2)
-    assert (raised.value.errno, raised.value.filename) == (errno.ENOSPC, "shard 0")
+    assert raised.value.errno == errno.ENOSPC
+    assert raised.value.filename in ("shard 0", "shard 1")  # whichever failed first
 
 
 def test_a_killed_worker_is_host_even_with_long_tasks_on_their_way() -> None:
