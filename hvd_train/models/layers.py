@@ -1,4 +1,4 @@
-"""Layers that Keras lacks: normalisation over ranks, and over neighbouring channels."""
+"""Layers that Keras lacks: normalisation over ranks, and over neighbouring channels, and a bias."""
 
 from typing import Any
 
@@ -70,6 +70,19 @@ def _global_moments(inputs: Any) -> tuple[Any, Any]:
 
 
 @keras.saving.register_keras_serializable("hvd_train")
+class Bias(keras.layers.Layer):
+    """Adds a learnt value to each channel, 0 at first. Input and output float [..., channels]."""
+
+    def build(self, input_shape: tuple[int, ...]) -> None:
+        """Makes the bias, [channels]."""
+        self.bias = self.add_weight(shape=input_shape[-1:], initializer="zeros", name="bias")
+
+    def call(self, inputs: Any) -> Any:
+        """Adds."""
+        return tf.nn.bias_add(inputs, self.bias)
+
+
+@keras.saving.register_keras_serializable("hvd_train")
 class LocalResponseNormalization(keras.layers.Layer):
     """Local response normalisation over channels (Krizhevsky et al. 2012).
 
@@ -92,25 +105,28 @@ class LocalResponseNormalization(keras.layers.Layer):
 
     def call(self, inputs: Any) -> Any:
         """Normalises."""
-        return _respond(inputs, tf.constant(self._neighbours), self.BIAS)
+        # As rows of channels, so that the sums over neighbours are one matrix product.
+        rows = tf.reshape(inputs, [-1, inputs.shape[-1]])
+        return tf.reshape(_respond(rows, self._neighbours, self.BIAS), tf.shape(inputs))
 
 
-def _respond(inputs: Any, neighbours: Any, bias: float) -> Any:
-    """x * d ** -0.75 with d = bias + x^2 neighbours, with a gradient of few passes."""
+def _respond(rows: Any, neighbours: np.ndarray, bias: float) -> Any:
+    """x * d ** -0.75 with d = bias + x^2 neighbours, with a gradient of few passes over memory."""
+    biases = np.full(len(neighbours), bias, neighbours.dtype)
 
     @tf.custom_gradient
     def respond(x: Any) -> tuple[Any, Any]:
-        root = tf.math.rsqrt(bias + tf.matmul(x * x, neighbours))
+        # TensorFlow adds a bias within the matrix product.
+        d = tf.nn.bias_add(tf.matmul(x * x, neighbours), biases)
+        root = tf.math.rsqrt(d)
         scale = root * tf.sqrt(root)
         y = x * scale
 
         def gradient(dy: Any) -> Any:
             # dd/dx is symmetric: neighbours of neighbours see each other alike.
-            pulled = tf.matmul(dy * y * (root * root), neighbours)
-            return dy * scale - 1.5 * x * pulled
+            pulled = tf.matmul(dy * y / d, 1.5 * neighbours)
+            return dy * scale - x * pulled
 
         return y, gradient
 
-    # As rows of channels, so that both products are one matrix product each.
-    rows = tf.reshape(inputs, [-1, inputs.shape[-1]])
-    return tf.reshape(respond(rows), tf.shape(inputs))
+    return respond(rows)

@@ -10,7 +10,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from hvd_train.models.layers import LocalResponseNormalization
+from hvd_train.models.layers import Bias, LocalResponseNormalization
 
 CHANNELS = 64
 HIDDEN = (384, 192)
@@ -19,9 +19,10 @@ HIDDEN = (384, 192)
 def build(image_size: int, channels: int, num_classes: int) -> keras.Model:
     """Returns the model: standardised float [n, size, size, C] to logits [n, classes]."""
     pixels = keras.Input((image_size, image_size, channels), name="image")
-    x = _convolution("conv1", bias=0.0)(pixels)
-    # Pooling before ReLU is the same function, on a quarter of the values.
+    x = _convolution("conv1", bias=None)(pixels)
+    # Pooling before bias and ReLU is the same function, with these two on a quarter of the values.
     x = _pooling("pool1")(x)
+    x = Bias(name="bias1")(x)
     x = keras.layers.ReLU(name="relu1")(x)
     x = LocalResponseNormalization(name="norm1")(x)
     x = _convolution("conv2", bias=0.1)(x)
@@ -35,11 +36,11 @@ def build(image_size: int, channels: int, num_classes: int) -> keras.Model:
     return keras.Model(pixels, logits, name="tutorial")
 
 
-def _convolution(name: str, *, bias: float) -> keras.layers.Layer:
+def _convolution(name: str, *, bias: float | None) -> keras.layers.Layer:
     return keras.layers.Conv2D(
-        CHANNELS, 5, padding="same", name=name,
+        CHANNELS, 5, padding="same", name=name, use_bias=bias is not None,
         kernel_initializer=keras.initializers.TruncatedNormal(stddev=0.05),
-        bias_initializer=keras.initializers.Constant(bias),
+        bias_initializer=keras.initializers.Constant(bias or 0.0),
     )  # fmt: skip
 
 
