@@ -1,5 +1,8 @@
 """What the benchmarks do alike: run the README's commands, name the machine, keep results."""
 
+import argparse
+import datetime
+import importlib.metadata
 import os
 import platform
 import statistics
@@ -44,6 +47,34 @@ def append(path: Path, head: str, text: str) -> None:
         file.write(text)
 
 
-def show(what: str, values: Sequence[float]) -> None:
-    """Prints the median and the spread."""
-    print(f"{what}: {statistics.median(values):.4g} ({min(values):.4g} to {max(values):.4g})")
+def heading() -> str:
+    """Names when, where and of which code a section of results is."""
+    now = datetime.datetime.now(datetime.UTC)
+    git = ["git", "describe", "--always", "--dirty"]
+    described = subprocess.run(git, cwd=ROOT, capture_output=True, text=True, check=False)
+    return (
+        f"## {now:%Y-%m-%d %H:%M} UTC, {os.cpu_count()} cores, {processor()}\n\n"
+        f"Commit {described.stdout.strip() or 'unknown'}, "
+        f"Horovod {importlib.metadata.version('horovod')}."
+    )
+
+
+def add_save(parser: argparse.ArgumentParser) -> None:
+    """Adds the flag that `report` takes."""
+    name = Path(sys.argv[0]).stem
+    parser.add_argument("--save", action="store_true", help=f"add to results/{name}.md")
+
+
+def summary(what: str, values: Sequence[float]) -> str:
+    """The median and the spread, as an item of a list."""
+    return f"- {what}: {statistics.median(values):.4g} ({min(values):.4g} to {max(values):.4g})"
+
+
+def report(lines: Sequence[str], *, save: bool) -> None:
+    """Prints what this script found, and adds a dated section to its results."""
+    text = "\n".join(lines)
+    print(text)
+    if save:
+        name = Path(sys.argv[0]).stem
+        section = f"\n{heading()}\n\n{text}\n"
+        append(RESULTS / f"{name}.md", f"# Figures by `benchmarks/{name}.py`\n", section)

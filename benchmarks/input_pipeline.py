@@ -22,7 +22,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
 import numpy as np
 import tensorflow as tf
-from harness import show
+from harness import add_save, report, summary
 
 from data_tools import convert_cifar, manifest
 from data_tools.flags import CifarToTfrecord
@@ -39,6 +39,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--images", type=int, default=50_000, help="size of the random set")
     parser.add_argument("--seconds", type=float, default=3.0, help="of each measurement")
+    add_save(parser)
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         binary = write_records(Path(folder) / "data_batch_1.bin", arguments.images)
@@ -48,11 +49,15 @@ def main() -> None:
             for _ in range(arguments.rounds)
         ]
     ours_rates, tutorial_rates, _ = zip(*rounds, strict=True)
-    show("ours, images/s", ours_rates)
-    show("the tutorial's, images/s", tutorial_rates)
-    show("ours / the tutorial's (target 10)", [a / b for a, b, _ in rounds])
     bytes_an_image = SIZE * SIZE * 3 * 4
-    show("our bytes / those of a copy", [a * bytes_an_image / copied for a, _, copied in rounds])
+    shares = [a * bytes_an_image / copied for a, _, copied in rounds]
+    lines = [
+        summary("ours, images/s", ours_rates),
+        summary("the tutorial's, images/s", tutorial_rates),
+        summary("ours / the tutorial's (target 10)", [a / b for a, b, _ in rounds]),
+        summary("our bytes / those of a copy", shares),
+    ]
+    report(lines, save=arguments.save)
 
 
 def write_records(path: Path, count: int) -> Path:

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import throughput
+from harness import add_save, report
 from throughput import CONTESTANTS, Contestant
 
 
@@ -24,15 +25,17 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=40)
     parser.add_argument("--only", nargs="+", choices=CONTESTANTS, default=list(CONTESTANTS))
     parser.add_argument("--torch-python", default=sys.executable, help="one that has PyTorch")
+    add_save(parser)
     arguments = parser.parse_args()
     arguments.warmup, arguments.log_every = 1, 1
     if throughput.version_of_torch(arguments.torch_python) is None:
         arguments.only = [name for name in arguments.only if name != throughput.PYTORCH]
-    print("| contestant | resident, MiB a rank | peak, MiB a rank |\n| --- | --- | --- |")
+    rows = ["| contestant | resident, MiB a rank | peak, MiB a rank |", "| --- | --- | --- |"]
     for name in arguments.only:
         of_ranks = measure(CONTESTANTS[name], arguments)
         resident, peak = ("..".join(map(str, spread(of))) for of in zip(*of_ranks, strict=True))
-        print(throughput.row([CONTESTANTS[name].title, resident, peak]), flush=True)
+        rows.append(throughput.row([CONTESTANTS[name].title, resident, peak]))
+    report(rows, save=arguments.save)
 
 
 def measure(contestant: Contestant, arguments: argparse.Namespace) -> list[list[int]]:

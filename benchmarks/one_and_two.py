@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import matplotlib
-from harness import BIN, RESULTS, ROOT, environment
+from harness import BIN, RESULTS, ROOT, add_save, environment, report
 
 PICTURE = RESULTS / "one-and-two.svg"
 BATCH = 128
@@ -31,6 +31,7 @@ def main() -> None:
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--steps", type=int, default=800)
     parser.add_argument("--smoke", action="store_true", help="11 steps; no picture is kept")
+    add_save(parser)
     arguments = parser.parse_args()
     steps = 11 if arguments.smoke else arguments.steps
     with tempfile.TemporaryDirectory() as folder:
@@ -41,8 +42,11 @@ def main() -> None:
         picture = Path(folder, "picture.svg") if arguments.smoke else PICTURE
         draw(runs, picture)
         assert picture.stat().st_size
-    for name, lines in runs.items():
-        print(f"{name}: {speed(lines):.1f} images/s, loss {lines[-1]['loss']:.3f} at the end")
+    found = [
+        f"- {name}: {speed(lines):.1f} images/s, loss {lines[-1]['loss']:.3f} at the end"
+        for name, lines in runs.items()
+    ]
+    report(found, save=arguments.save)
 
 
 def train(ranks: int, steps: int, data: Path, folder: Path) -> Lines:

@@ -15,7 +15,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from harness import show
+from harness import add_save, report, summary
 
 from data_tools import launch_env
 from hvd_train import threads
@@ -38,6 +38,7 @@ def main() -> None:
     parser.add_argument("--data", required=True)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--steps", type=int, default=40, help="of each block")
+    add_save(parser)
     arguments = parser.parse_args()
     world = dist.init(LAUNCH)
     settings, _ = config.parse_config(CifarConfig, ["--data", arguments.data], prog="real_data.py")
@@ -63,9 +64,12 @@ def main() -> None:
         for _ in range(arguments.rounds)
     ]
     if world.is_chief:
-        show("real records, images/s", [a for a, _ in pairs])
-        show("one batch in memory, images/s", [b for _, b in pairs])
-        show("real / in memory (target 0.98)", [a / b for a, b in pairs])
+        lines = [
+            summary("real records, images/s", [a for a, _ in pairs]),
+            summary("one batch in memory, images/s", [b for _, b in pairs]),
+            summary("real / in memory (target 0.98)", [a / b for a, b in pairs]),
+        ]
+        report(lines, save=arguments.save)
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from harness import BIN, ROOT, environment, show
+from harness import BIN, ROOT, add_save, environment, report, summary
 
 BARE = "import tensorflow; import horovod.tensorflow as hvd; hvd.init(); print('done')"
 MARKS = ("ranks:", "data:", ": step 0,")
@@ -26,6 +26,7 @@ def main() -> None:
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--ranks", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=5)
+    add_save(parser)
     arguments = parser.parse_args()
     pairs = []
     for _ in range(arguments.rounds):
@@ -37,11 +38,15 @@ def main() -> None:
                 MARKS,
             )  # fmt: skip
         pairs.append((ours, marks(arguments.ranks, ["-c", BARE], ("done",))[-1]))
-    show("bare import and hvd.init, s", [bare for _, bare in pairs])
-    show("command to first step, s", [ours[-1] for ours, _ in pairs])
-    show("ratio (target 2.0)", [ours[-1] / bare for ours, bare in pairs])
+    lines = [
+        summary("bare import and hvd.init, s", [bare for _, bare in pairs]),
+        summary("command to first step, s", [ours[-1] for ours, _ in pairs]),
+        summary("ratio (target 2.0)", [ours[-1] / bare for ours, bare in pairs]),
+    ]
     for index, part in enumerate(PARTS):
-        show(f"  {part}, s", [ours[index] - (ours[index - 1] if index else 0) for ours, _ in pairs])
+        seconds = [ours[index] - (ours[index - 1] if index else 0) for ours, _ in pairs]
+        lines.append(summary(f"of it {part}, s", seconds))
+    report(lines, save=arguments.save)
 
 
 def marks(ranks: int, arguments: list[str], wanted: tuple[str, ...]) -> list[float]:

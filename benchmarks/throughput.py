@@ -17,7 +17,6 @@ The peer that needs PyTorch takes any interpreter that has it, and is left out w
 
 import argparse
 import datetime
-import importlib.metadata
 import json
 import os
 import re
@@ -32,7 +31,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from harness import RESULTS, ROOT, append, environment, processor
+from harness import RESULTS, ROOT, append, environment, heading
 
 HEAD = "# Images a second by `benchmarks/throughput.py`\n"
 PEERS = "benchmarks/peers"
@@ -128,8 +127,7 @@ def main() -> None:
     text = tables(rates)
     print("\n" + text)
     if arguments.only is None and not arguments.smoke:
-        heading = describe(arguments, load, torch_version)
-        append(RESULTS / "throughput.md", HEAD, "\n".join(["", heading, *notes, "", text]))
+        append(RESULTS / "throughput.md", HEAD, "\n".join(["", describe(arguments, load, torch_version), *notes, "", text]))
 
 
 def stop(number: int, _: object) -> None:
@@ -371,16 +369,9 @@ def row(cells: Sequence[str]) -> str:
 
 def describe(arguments: argparse.Namespace, load: float, torch_version: str | None) -> str:
     """The head of a section: when, where, what and how."""
-    now = datetime.datetime.now(datetime.UTC)
-    git = ["git", "describe", "--always", "--dirty"]
-    described = subprocess.run(git, cwd=ROOT, capture_output=True, text=True, check=False)
-    versions = [f"Horovod {importlib.metadata.version('horovod')}"]
-    if torch_version is not None:
-        versions.append(f"PyTorch {torch_version}")
+    torch = "" if torch_version is None else f" PyTorch {torch_version}."
     return (
-        f"## {now:%Y-%m-%d %H:%M} UTC, {os.cpu_count()} cores, {processor()}\n\n"
-        f"Commit {described.stdout.strip() or 'unknown'}, {', '.join(versions)}. "
-        f"{arguments.rounds} rounds of {arguments.steps} steps after {arguments.warmup}; "
+        f"{heading()}{torch} {arguments.rounds} rounds of {arguments.steps} steps after {arguments.warmup}; "
         f"load average {load:.2f} at the start."
     )
 
