@@ -127,7 +127,8 @@ def main() -> None:
     text = tables(rates)
     print("\n" + text)
     if arguments.only is None and not arguments.smoke:
-        append(RESULTS / "throughput.md", HEAD, "\n".join(["", describe(arguments, load, torch_version), *notes, "", text]))
+        head = describe(arguments, load, torch_version)
+        append(RESULTS / "throughput.md", HEAD, "\n".join(["", head, *notes, "", text]))
 
 
 def stop(number: int, _: object) -> None:
@@ -371,8 +372,8 @@ def describe(arguments: argparse.Namespace, load: float, torch_version: str | No
     """The head of a section: when, where, what and how."""
     torch = "" if torch_version is None else f" PyTorch {torch_version}."
     return (
-        f"{heading()}{torch} {arguments.rounds} rounds of {arguments.steps} steps after {arguments.warmup}; "
-        f"load average {load:.2f} at the start."
+        f"{heading()}{torch} {arguments.rounds} rounds of {arguments.steps} steps "
+        f"after {arguments.warmup}; load average {load:.2f} at the start."
     )
 
 
