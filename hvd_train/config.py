@@ -208,6 +208,8 @@ FREE_ON_RESUME = frozenset({
 })  # fmt: skip
 NOT_IN_FILES = frozenset({"config", "debug"})
 OF_THIS_CALL = frozenset({"name", "runs_dir", "resume", "config", "debug"})
+# The global batch is resolved when a run's settings are saved, and says it all.
+NOT_SAVED = OF_THIS_CALL | {"batch_size"}
 # Settings that may differ between ranks, since hosts may hold their files in different places.
 FREE_BETWEEN_RANKS = frozenset({"data", "runs_dir", "config", "memory_budget", "input_threads"})
 
@@ -280,7 +282,7 @@ def read_settings(path: Path, config_type: type[TrainConfig]) -> dict[str, Any]:
 
 
 @contextlib.contextmanager
-def _told_of(path: Path | str) -> Iterator[None]:
+def _told_of(path: Path) -> Iterator[None]:
     """Lets an error of the parser name the file that the flags came from."""
     try:
         yield
@@ -329,19 +331,25 @@ def flat(config: TrainConfig) -> dict[str, Any]:
     return values
 
 
+def to_save(config: TrainConfig) -> dict[str, Any]:
+    """The settings of a run that its config.yaml keeps; as `--config` they start the same again."""
+    return {name: value for name, value in flat(config).items() if name not in NOT_SAVED}
+
+
 def resolve_batch(config: C, size: int) -> C:
     """Returns the config with the global batch that `size` ranks make of `--batch-size`."""
     batch = config.optim.global_batch or config.optim.batch_size * size
     return dataclasses.replace(config, optim=dataclasses.replace(config.optim, global_batch=batch))
 
 
-def resumed(config: C, saved: Mapping[str, Any], given: Collection[str]) -> C:
+def resumed(config: C, saved: Mapping[str, Any], given: Collection[str], path: Path) -> C:
     """Returns the settings to go on with: the saved ones, with the free ones that this call names.
 
     Args:
         config: this call's settings, the batch resolved.
-        saved: the run's config.yaml.
+        saved: what is in the run's config.yaml.
         given: the settings that this call names itself.
+        path: of the run's config.yaml.
 
     Raises:
         DataError: CONFIG when one of those would change what the run computes.
@@ -349,13 +357,13 @@ def resumed(config: C, saved: Mapping[str, Any], given: Collection[str]) -> C:
     asked = flat(config)
     if not saved or saved.get("global_batch", 0) is None:
         raise DataError(
-            CONFIG, "config.yaml", "it is damaged",
+            CONFIG, path, "it is damaged",
             fix="bring back a copy, or start a new run with --name",
         )  # fmt: skip
-    if asked.keys() != saved.keys():
-        missing = ", ".join(sorted(asked.keys() ^ saved.keys()))
+    if missing := to_save(config).keys() ^ saved.keys():
         raise DataError(
-            CONFIG, "config.yaml", f"it doesn't name the settings of this version: {missing}",
+            CONFIG, path,
+            f"it doesn't name the settings of this version: {', '.join(sorted(missing))}",
             fix="go on with the version that the run was started with, or start one with --name",
         )  # fmt: skip
     for name in sorted(set(given) - FREE_ON_RESUME):
@@ -371,5 +379,5 @@ def resumed(config: C, saved: Mapping[str, Any], given: Collection[str]) -> C:
             )  # fmt: skip
     changed = FREE_ON_RESUME & set(given) | OF_THIS_CALL
     kept = {**saved, **{name: asked[name] for name in changed}}
-    with _told_of("config.yaml"):
-        return _parse(type(config), flags_of(kept), "config.yaml")
+    with _told_of(path):
+        return _parse(type(config), flags_of(kept), path.name)

@@ -2,7 +2,7 @@
 
 The run folder:
 
-    runs/NAME/config.yaml      the settings, the batch resolved
+    runs/NAME/config.yaml      the settings, the batch resolved; a file for --config
               metrics.jsonl    a line for each step shown and each evaluation
               tensorboard/
               checkpoints/step-00001000/
@@ -75,7 +75,7 @@ def settle(settings: C, given: Collection[str], folder: Path, world: World) -> t
     settings = config.resolve_batch(settings, world.size)
     with dist.agreed(world):
         if saved is not None:
-            settings = config.resumed(settings, saved, given)
+            settings = config.resumed(settings, saved, given, folder / CONFIG_FILE)
     return settings, saved is not None
 
 
@@ -267,7 +267,7 @@ def sole_writer(folder: Path, *, resume: bool) -> Iterator[RunFolder]:
 def write_settings(folder: RunFolder, settings: TrainConfig) -> None:
     """Writes config.yaml."""
     folder.check_there()
-    values = yaml.safe_dump(config.flat(settings), sort_keys=False)
+    values = yaml.safe_dump(config.to_save(settings), sort_keys=False)
     write_atomically(folder.path / CONFIG_FILE, values.encode())
 
 

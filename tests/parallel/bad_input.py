@@ -331,8 +331,8 @@ CASES = {
         flags=["--resume"], code=2,
         prepare=lambda place: edit(copy_run(place) / "config.yaml", "augment:", "augmentation:"),
         line=says(
-            "error: CONFIG: config.yaml: it doesn't name the settings of this version: augment, "
-            "augmentation; go on with the version that the run was started with, "
+            "error: CONFIG: runs/captcha/config.yaml: it doesn't name the settings of this "
+            "version: augment, augmentation; go on with the version that the run was started with, "
             "or start one with --name"
         ),
     ),

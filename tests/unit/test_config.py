@@ -138,18 +138,19 @@ def test_a_setting_of_the_file_may_depend_on_a_flag(tmp_path: Path) -> None:
 @pytest.mark.parametrize("saved", [{}, {"global_batch": None}])
 def test_a_saved_file_without_its_settings_is_damaged(saved: dict[str, Any]) -> None:
     with pytest.raises(DataError) as caught:
-        resumed(resolve_batch(parse(), 2), saved, set())
+        resumed(resolve_batch(parse(), 2), saved, set(), SAVED)
     assert str(caught.value) == (
-        "error: CONFIG: config.yaml: it is damaged; "
+        "error: CONFIG: runs/x/config.yaml: it is damaged; "
         "bring back a copy, or start a new run with --name"
     )
 
 
 def test_a_saved_value_that_is_none_names_the_file() -> None:
     with pytest.raises(DataError) as caught:
-        resumed(resolve_batch(parse(), 2), saved_settings(base_lr=-1.0), set())
+        resumed(resolve_batch(parse(), 2), saved_settings(base_lr=-1.0), set(), SAVED)
     assert str(caught.value) == (
-        "error: CONFIG: config.yaml: --base-lr is -1.0; it must be a positive number; mend the file"
+        "error: CONFIG: runs/x/config.yaml: --base-lr is -1.0; "
+        "it must be a positive number; mend the file"
     )
 
 
@@ -293,12 +294,23 @@ ODD = [
 
 def test_saved_settings_read_back_the_same(tmp_path: Path) -> None:
     settings = resolve_batch(parse(*ODD), 3)
-    path = yaml_file(tmp_path, **flat(settings))
-    assert flat(resumed(settings, config.read_yaml(path), set())) == flat(settings)
+    path = yaml_file(tmp_path, **config.to_save(settings))
+    assert flat(resumed(settings, config.read_yaml(path), set(), SAVED)) == flat(settings)
+
+
+def test_the_saved_settings_start_the_same_run_again(tmp_path: Path) -> None:
+    settings = resolve_batch(parse(*ODD), 3)
+    path = yaml_file(tmp_path, **config.to_save(settings))
+    again = resolve_batch(parse("--config", path, "--name", "again"), 2)
+    assert config.to_save(again) == config.to_save(settings)
+    assert (again.run.name, again.optim.global_batch) == ("again", 96)
+
+
+SAVED = Path("runs/x/config.yaml")
 
 
 def saved_settings(**changes: Any) -> dict[str, Any]:
-    return {**flat(resolve_batch(parse(), 2)), **changes}
+    return {**config.to_save(resolve_batch(parse(), 2)), **changes}
 
 
 MATHEMATICS: dict[str, Any] = {
@@ -322,7 +334,7 @@ def test_a_flag_that_changes_the_mathematics_is_refused_on_resume(name: str) -> 
     needed = {"model": "linear"} if name == "init_stddev" else {}
     asked = resolve_batch(parse(*config.flags_of({**needed, name: value})), 2)
     with pytest.raises(DataError) as caught:
-        resumed(asked, saved, {name})
+        resumed(asked, saved, {name}, SAVED)
     assert str(caught.value) == (
         f"error: CONFIG: {flag}: the run was started with {saved[name]}, now {value}; "
         "leave the flag out to go on, or start a new run with --name"
@@ -332,7 +344,7 @@ def test_a_flag_that_changes_the_mathematics_is_refused_on_resume(name: str) -> 
 def test_another_batch_a_rank_is_refused_on_resume_as_another_global_batch() -> None:
     asked = resolve_batch(parse("--batch-size", 4), 2)
     with pytest.raises(DataError) as caught:
-        resumed(asked, saved_settings(), {"batch_size"})
+        resumed(asked, saved_settings(), {"batch_size"}, SAVED)
     assert str(caught.value) == (
         "error: CONFIG: --batch-size: the run was started with a global batch of 64, now 8; "
         "leave the flag out to go on, or start a new run with --name"
@@ -341,13 +353,14 @@ def test_another_batch_a_rank_is_refused_on_resume_as_another_global_batch() -> 
 
 def test_a_run_goes_on_with_its_own_batch_on_other_ranks() -> None:
     asked = resolve_batch(parse("--resume"), 5)
-    assert resumed(asked, saved_settings(), {"resume"}).optim.global_batch == 64
+    assert resumed(asked, saved_settings(), {"resume"}, SAVED).optim.global_batch == 64
 
 
 def test_the_saved_mathematics_holds_where_no_flag_says_so() -> None:
     saved = saved_settings(seed=8, base_lr=0.5, model="linear", shuffle=False)
-    settings = resumed(resolve_batch(parse("--resume"), 2), saved, {"resume"})
-    assert flat(settings) == {**saved, "resume": True}
+    settings = resumed(resolve_batch(parse("--resume"), 2), saved, {"resume"}, SAVED)
+    assert config.to_save(settings) == saved
+    assert settings.run.resume
 
 
 FREE: dict[str, Any] = {
@@ -359,14 +372,14 @@ FREE: dict[str, Any] = {
 @pytest.mark.parametrize("name", FREE)
 def test_a_free_setting_keeps_its_saved_value_on_resume(name: str) -> None:
     saved = saved_settings(**{name: FREE[name]})
-    settings = resumed(resolve_batch(parse("--resume"), 2), saved, {"resume"})
+    settings = resumed(resolve_batch(parse("--resume"), 2), saved, {"resume"}, SAVED)
     assert flat(settings)[name] == FREE[name]
 
 
 @pytest.mark.parametrize("name", FREE)
 def test_a_flag_changes_a_free_setting_on_resume(name: str) -> None:
     asked = resolve_batch(parse(*config.flags_of({name: FREE[name]})), 2)
-    settings = resumed(asked, saved_settings(), {name})
+    settings = resumed(asked, saved_settings(), {name}, SAVED)
     assert flat(settings)[name] == FREE[name]
 
 
@@ -439,10 +452,10 @@ def test_classes_take_these_augmentations(augment: str) -> None:
 
 @pytest.mark.parametrize("name", ["image_size", "weight_decay"])
 def test_cifars_own_mathematics_is_refused_on_resume(name: str) -> None:
-    saved = flat(resolve_batch(parse_cifar(), 2))
+    saved = config.to_save(resolve_batch(parse_cifar(), 2))
     asked = resolve_batch(parse_cifar(*config.flags_of({name: 1})), 2)
     with pytest.raises(DataError) as caught:
-        resumed(asked, saved, {name})
+        resumed(asked, saved, {name}, SAVED)
     assert str(caught.value) == (
         f"error: CONFIG: --{name.replace('_', '-')}: the run was started with {saved[name]}, now "
         f"{flat(asked)[name]}; leave the flag out to go on, or start a new run with --name"
@@ -451,5 +464,5 @@ def test_cifars_own_mathematics_is_refused_on_resume(name: str) -> None:
 
 def test_cifars_saved_settings_read_back_the_same(tmp_path: Path) -> None:
     settings = resolve_batch(parse_cifar("--image-size", 17, "--weight-decay", "1e-5"), 3)
-    path = yaml_file(tmp_path, **flat(settings))
-    assert flat(resumed(settings, config.read_yaml(path), set())) == flat(settings)
+    path = yaml_file(tmp_path, **config.to_save(settings))
+    assert flat(resumed(settings, config.read_yaml(path), set(), SAVED)) == flat(settings)

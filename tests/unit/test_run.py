@@ -109,8 +109,8 @@ def test_the_saved_settings_are_those_of_the_run_with_its_batch(tmp_path: Path) 
     asked = resolve_batch(settings(batch_size=5), 2)
     with opened(folder, asked):
         pass
-    assert yaml.safe_load((folder / "config.yaml").read_text()) == config.flat(asked)
-    assert config.flat(asked)["global_batch"] == 10
+    assert yaml.safe_load((folder / "config.yaml").read_text()) == config.to_save(asked)
+    assert config.to_save(asked)["global_batch"] == 10
 
 
 def test_a_run_that_came_meanwhile_is_not_overwritten(tmp_path: Path) -> None:
