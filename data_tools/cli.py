@@ -18,6 +18,13 @@ COMMANDS = {
         "data_tools.convert_cifar", "CifarToTfrecord",
         "convert the binary files of CIFAR-10 or CIFAR-100",
     ),
+    "folder-to-tfrecord": (
+        "data_tools.convert_folder", "FolderToTfrecord",
+        "convert images that lie in a folder for each class",
+    ),
+    "svhn-to-tfrecord": (
+        "data_tools.convert_svhn", "SvhnToTfrecord", "convert the cropped digits of SVHN",
+    ),
     "verify": ("data_tools.verify", "Verify", "check every byte of a data set"),
     "info": ("data_tools.info", "Info", "show what is in a data set"),
 }  # fmt: skip

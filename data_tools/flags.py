@@ -5,6 +5,7 @@ They stand apart from the commands, so that `--help` needn't import NumPy and Pi
 
 import os
 import re
+import warnings
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
@@ -14,6 +15,18 @@ import tyro
 from data_tools import charsets
 
 SET_NAME = re.compile(r"\w[\w.-]*")
+FRAME = re.compile(r"([1-9][0-9]{0,4})x([1-9][0-9]{0,4})")
+ROW_NAMES = re.compile(r"[^{}]*\{(:0[1-9])?\}[^{}]*")
+DEFAULT_SPLIT = "train=0.9,test=0.1"
+_NOT_GIVEN = "\0"
+"""Can't come from a command line."""
+
+
+def check_positive(**flags: int | None) -> None:
+    """Raises ValueError naming the first flag that is given and below 1."""
+    for name, value in flags.items():
+        if value is not None and value < 1:
+            raise ValueError(f"--{name} is {value}; it must be at least 1")
 
 
 def default_workers() -> int:
@@ -53,43 +66,35 @@ class MakeCaptcha:
     """Show tracebacks."""
 
     def __post_init__(self) -> None:
-        for flag, value in (
-            ("--count", self.count), ("--length", self.length), ("--workers", self.workers)
-        ):  # fmt: skip
-            if value < 1:
-                raise ValueError(f"{flag} is {value}; it must be at least 1")
+        check_positive(count=self.count, length=self.length, workers=self.workers)
         if self.seed < 0:
             raise ValueError(f"--seed is {self.seed}; it must not be negative")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class CaptchaToTfrecord:
-    """Converts a folder of captcha images and the CSV of their labels to sharded TFRecords."""
+class ImageFlags:
+    """What all conversions of image files share."""
 
-    images: tyro.conf.Positional[Path]
-    """Folder of JPEG and PNG files."""
-    labels: tyro.conf.Positional[Path]
-    """CSV with a row `image,label` for each: `0,NZPP` or `0.jpg,NZPP`."""
-    out: tyro.conf.Positional[Path]
-    """Data set folder to make."""
-    split: str = "train=0.9,test=0.1"
-    """Splits and their shares. Equal images come into the same split, by the hash of the file."""
+    split: Annotated[
+        str, tyro.conf.arg(help_behavior_hint=f"(default: {DEFAULT_SPLIT})")
+    ] = _NOT_GIVEN  # fmt: skip
+    """Splits and their shares. Equal images come into the same split, by their hash."""
+    split_folders: Annotated[str | None, tyro.conf.arg(metavar="FOLDER=SPLIT,...")] = None
+    """Sub-folders and the splits that their images come into, like `train=train,val=validation`,
+    in place of --split."""
     shards: int = 4
     """Files a split, at most."""
-    charset: str | None = None
-    """digits, upper, lower, upper-digits, lower-digits, letters, alnum, or the characters
-    themselves; the smallest named one that holds all labels if not given."""
-    case: Literal["keep", "upper", "lower"] = "keep"
-    """Fold the labels to upper or lower case."""
-    length: int | None = None
-    """Characters that each label must have; that of most labels if not given."""
-    variable_length: bool = False
-    """Allow labels of any length."""
     image_encoding: Literal["original", "raw"] = "original"
     """Keep the files' own bytes, or store the pixels, uint8 HWC."""
+    transcode: bool = False
+    """Take BMP, GIF (its first frame) and WEBP too, stored as PNG."""
+    resize: Annotated[str | None, tyro.conf.arg(metavar="WxH")] = None
+    """Scale every image to this width and height by Lanczos's filter, and store it as PNG."""
+    pad: Annotated[str | None, tyro.conf.arg(metavar="WxH")] = None
+    """Put every image in the middle of a white one of this width and height, stored as PNG."""
     skip_bad: bool = False
     """Leave out rows with a fault and list them in the manifest, rather than refuse them all."""
-    name: str = "captcha"
+    name: str
     """First part of the shards' names."""
     overwrite: bool = False
     """Replace OUT if it exists, once the new one is whole."""
@@ -99,15 +104,93 @@ class CaptchaToTfrecord:
     """Show tracebacks."""
 
     def __post_init__(self) -> None:
-        for flag, value in (
-            ("--shards", self.shards), ("--workers", self.workers), ("--length", self.length)
-        ):  # fmt: skip
-            if value is not None and value < 1:
-                raise ValueError(f"{flag} is {value}; it must be at least 1")
-        if self.length is not None and self.variable_length:
-            raise ValueError("--length and --variable-length are both given; give one")
+        check_positive(shards=self.shards, workers=self.workers)
         if not SET_NAME.fullmatch(self.name):
             raise ValueError(f"--name is {self.name!r}; it may hold letters, digits, ., - and _")
+        for flag, text in (("--resize", self.resize), ("--pad", self.pad)):
+            if text is not None and not FRAME.fullmatch(text):
+                raise ValueError(f"{flag} is {text!r}; write width and height like 80x20")
+        if self.resize is not None and self.pad is not None:
+            raise ValueError("--resize and --pad are both given; give one")
+        if self.split_folders is not None and self.split != _NOT_GIVEN:
+            raise ValueError("--split and --split-folders are both given; give one")
+        if self.split == _NOT_GIVEN:
+            object.__setattr__(self, "split", DEFAULT_SPLIT)
+
+    def frame(self) -> tuple[int, int] | None:
+        """Width and height of --resize or --pad, None without."""
+        text = self.resize or self.pad
+        match = text and FRAME.fullmatch(text)
+        return (int(match[1]), int(match[2])) if match else None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CaptchaToTfrecord(ImageFlags):
+    """Converts a folder of captcha images and their labels to sharded TFRecords."""
+
+    images: tyro.conf.Positional[Path]
+    """Folder of JPEG and PNG files, or of sub-folders with such."""
+    labels: tyro.conf.Positional[Path]
+    """CSV with a row `image,label` for each: `0,NZPP`, `0.jpg,NZPP` or `train/0.jpg,NZPP`, with a
+    header or without; `-` where the labels are in the file names."""
+    out: tyro.conf.Positional[Path]
+    """Data set folder to make."""
+    separator: str = ","
+    r"""Stands between the image and the label in LABELS, one character, or `\t` for a tab."""
+    row_names: str | None = None
+    """LABELS has a label alone in each row: the name of the image of row i, like `{}.jpg`, or
+    `{:05}.jpg` for 00007.jpg."""
+    first_row: Literal[0, 1] = 0
+    """With --row-names: i of the first row."""
+    label_from_name: str | None = None
+    """With LABELS `-`: a regular expression, looked for in each file name. The label is its group
+    `label`, else its first group, else all that it matches."""
+    charset: str | None = None
+    """digits, upper, lower, upper-digits, lower-digits, letters, alnum, or the characters
+    themselves; the smallest named one that holds all labels if not given."""
+    case: Literal["keep", "upper", "lower"] = "keep"
+    """Fold the labels to upper or lower case."""
+    length: int | None = None
+    """Characters that each label must have; that of most labels if not given."""
+    variable_length: bool = False
+    """Allow labels of any length."""
+    name: str = "captcha"
+    """First part of the shards' names."""
+
+    def __post_init__(self) -> None:
+        ImageFlags.__post_init__(self)  # super() doesn't work in a class with slots
+        self._check_labels()
+        self._check_charset()
+
+    def _check_labels(self) -> None:
+        from_names, has_file = self.label_from_name is not None, self.labels != Path("-")
+        if from_names and has_file:
+            raise ValueError("--label-from-name takes no file of labels; write - for LABELS")
+        if not from_names and not has_file:
+            raise ValueError("LABELS is -; say with --label-from-name where the labels are")
+        if from_names and (self.row_names is not None or self.separator != ","):
+            raise ValueError("--label-from-name and flags of a file of labels are given; give one")
+        if self.first_row and self.row_names is None:
+            raise ValueError("--first-row needs --row-names")
+        if self.row_names is not None and not ROW_NAMES.fullmatch(self.row_names):
+            raise ValueError(f"--row-names is {self.row_names!r}; write it like {{}}.jpg")
+        if len(self.delimiter()) != 1 or self.delimiter() in '"\r\n':
+            raise ValueError(f"--separator is {self.separator!r}; it must be one character")
+        for flag, text in (
+            ("--row-names", self.row_names), ("--separator", self.separator.strip()),
+            ("--label-from-name", self.label_from_name),
+        ):  # fmt: skip
+            if text is not None and not text.isprintable():  # the manifest holds it
+                raise ValueError(f"{flag} is {text!r}; not all of it can be printed")
+        try:
+            self.pattern()
+        except (re.error, OverflowError, RecursionError) as error:
+            raise ValueError(f"--label-from-name is {self.label_from_name!r}: {error}") from error
+
+    def _check_charset(self) -> None:
+        check_positive(length=self.length)
+        if self.length is not None and self.variable_length:
+            raise ValueError("--length and --variable-length are both given; give one")
         characters = self.characters()
         if characters is not None and not 0 < len(characters) <= charsets.MAX_CHARSET:
             raise ValueError(f"--charset has {len(characters)} characters; 1 to 256 can be told")
@@ -116,9 +199,43 @@ class CaptchaToTfrecord:
         if characters is not None and len(set(characters)) < len(characters):
             raise ValueError(f"--charset is {self.charset!r}; it names a character twice")
 
+    def delimiter(self) -> str:
+        """What --separator stands for."""
+        return "\t" if self.separator == r"\t" else self.separator
+
+    def pattern(self) -> re.Pattern[str] | None:
+        """The expression of --label-from-name."""
+        if self.label_from_name is None:
+            return None
+        with warnings.catch_warnings(action="ignore", category=FutureWarning):  # of [[
+            return re.compile(self.label_from_name)
+
     def characters(self) -> str | None:
         """The charset that was asked for, by name or by its characters."""
         return None if self.charset is None else charsets.CHARSETS.get(self.charset, self.charset)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FolderToTfrecord(ImageFlags):
+    """Converts images of classes, a folder for each class, to sharded TFRecords to train on."""
+
+    src: tyro.conf.Positional[Path]
+    """Folder of class folders: SRC/cat/1.png, SRC/dog/old/7.jpg; with --split-folders those lie in
+    the folders of the splits, SRC/train/cat/1.png. Every file in them is taken for an image,
+    whatever its name, but for hidden ones and Thumbs.db."""
+    out: tyro.conf.Positional[Path]
+    """Data set folder to make."""
+    labels: Path | None = None
+    """CSV with a row `image,class` for each image that lies in SRC, in place of class folders."""
+    image_encoding: Literal["original", "raw"] = "raw"
+    """Store the pixels, uint8 HWC, which training reads fastest, or keep the files' own bytes."""
+    name: str = "images"
+    """First part of the shards' names."""
+
+    def __post_init__(self) -> None:
+        if self.split_folders is not None and self.labels is not None:
+            raise ValueError("--labels and --split-folders are both given; give one")
+        ImageFlags.__post_init__(self)
 
 
 _LAST = Path("\0")
@@ -154,9 +271,7 @@ class CifarToTfrecord:
     """Show tracebacks."""
 
     def __post_init__(self) -> None:
-        for flag, value in (("--shards", self.shards), ("--workers", self.workers)):
-            if value < 1:
-                raise ValueError(f"{flag} is {value}; it must be at least 1")
+        check_positive(shards=self.shards, workers=self.workers)
         if self.validation < 0:
             raise ValueError(f"--validation is {self.validation}; it must not be negative")
         if self.out == _LAST:
@@ -165,6 +280,28 @@ class CifarToTfrecord:
             object.__setattr__(self, "out", out)
         if not self.src:
             raise ValueError("SRC and OUT are both needed")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SvhnToTfrecord:
+    """Converts the cropped digits of SVHN (format 2) to sharded TFRecords."""
+
+    src: tyro.conf.Positional[Path]
+    """Folder that holds train_32x32.mat, test_32x32.mat and extra_32x32.mat, or some of them; each
+    becomes a split."""
+    out: tyro.conf.Positional[Path]
+    """Data set folder to make."""
+    shards: int = 4
+    """Files a split, at most."""
+    overwrite: bool = False
+    """Replace OUT if it exists, once the new one is whole."""
+    workers: int = default_workers()
+    """Threads, at most one a shard; the files don't depend on it."""
+    debug: bool = False
+    """Show tracebacks."""
+
+    def __post_init__(self) -> None:
+        check_positive(shards=self.shards, workers=self.workers)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -1,5 +1,6 @@
-"""The one place that touches an image codec: decodes, checks and encodes JPEG and PNG by Pillow.
+"""The one place that touches an image codec: decodes, checks and encodes by Pillow.
 
+Records hold JPEG and PNG; conversion also reads BMP, GIF and WEBP, which become PNG.
 Files are told by content, never by name. Pillow passes a JPEG without its end marker and a PNG with
 a wrong checksum in its data; both are damage, so the file's own structure is checked first.
 What stays unseen is damage inside the compressed data of a JPEG: libjpeg warns of it, but Pillow
@@ -17,8 +18,11 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 from PIL import Image, ImageFile
+from PIL.BmpImagePlugin import BmpImageFile
+from PIL.GifImagePlugin import GifImageFile
 from PIL.JpegImagePlugin import JpegImageFile
 from PIL.PngImagePlugin import PngImageFile
+from PIL.WebPImagePlugin import WebPImageFile
 
 from data_tools.errors import INPUT, DataError, os_errors
 
@@ -28,7 +32,14 @@ MAX_PIXELS = 16_000_000
 MAX_BYTES = 2 * 4 * MAX_PIXELS  # 16-bit RGBA that can't be compressed
 _AGAIN = "replace the file"
 _MAGIC = {"jpeg": b"\xff\xd8\xff", "png": b"\x89PNG\r\n\x1a\n"}
-_OTHERS = {b"GIF8": "GIF", b"BM": "BMP", b"RIFF": "WEBP", b"II*\0": "TIFF", b"MM\0*": "TIFF"}
+_OTHERS = {
+    "GIF": re.compile(rb"GIF8[79]a"),
+    "BMP": re.compile(rb"BM"),
+    "WEBP": re.compile(rb"RIFF....WEBP", re.DOTALL),
+    "TIFF": re.compile(rb"II\*\0|MM\0\*"),
+}
+_TRANSCODED = ("GIF", "BMP", "WEBP")
+_GIF_IMAGE, _GIF_EXTENSION, _GIF_TRAILER = b",!;"
 
 # 0xFF and a code that is neither stuffing (00) nor a restart (D0..D7) nor another fill byte.
 _JPEG_MARKER = re.compile(rb"\xff([^\x00\xd0-\xd7\xff])", re.DOTALL)
@@ -78,11 +89,16 @@ def decode(data: bytes, where: str) -> Pixels:
     return _decode(data, where)[1]
 
 
-def stored(data: bytes, where: str) -> tuple[bytes, str, Pixels]:
+def stored(data: bytes, where: str, *, transcode: bool = False) -> tuple[bytes, str, Pixels]:
     """Returns the bytes to keep of an image file, their encoding and their pixels.
 
     An 8-bit grey or RGB file without transparency is kept as it is, since all decoders agree on it;
     any other becomes an RGB PNG of the same pixels.
+
+    Args:
+        data: the file.
+        where: its path.
+        transcode: read BMP, GIF (its first frame) and WEBP too.
 
     Returns:
         The bytes, "jpeg" or "png", and uint8 [height, width, 3] as `decode` gives.
@@ -90,12 +106,39 @@ def stored(data: bytes, where: str) -> tuple[bytes, str, Pixels]:
     Raises:
         DataError: as `decode`.
     """
-    image, pixels = _decode(data, where)
+    if not transcode and (other := _other_format(data)) in _TRANSCODED:
+        fix = "pass --transcode to store it as PNG"
+        raise DataError(INPUT, where, f"{other} is neither JPEG nor PNG", fix=fix)
+    image, pixels = _decode(data, where, transcode=transcode)
     if isinstance(image, JpegImageFile) and image.mode in ("L", "RGB"):
         return data, "jpeg", pixels
     if isinstance(image, PngImageFile) and _is_plain_png(data, image):
         return data, "png", pixels
     return encode_png(pixels), "png", pixels
+
+
+def resize(pixels: Pixels, width: int, height: int) -> Pixels:
+    """Scales uint8 [any height, any width, 3] to [height, width, 3] by Lanczos's filter."""
+    scaled = Image.fromarray(pixels).resize((width, height), Image.Resampling.LANCZOS)
+    return np.asarray(scaled)
+
+
+def pad(pixels: Pixels, width: int, height: int, where: str) -> Pixels:
+    """Puts uint8 [at most height, at most width, 3] in the middle of white [height, width, 3].
+
+    Of an odd number of rows or columns to fill, the one more goes below or to the right.
+
+    Raises:
+        DataError: INPUT `where` when the image is larger.
+    """
+    rows, columns = pixels.shape[:2]
+    if rows > height or columns > width:
+        reason = f"{columns}x{rows} pixels are more than the {width}x{height} of --pad"
+        raise DataError(INPUT, where, reason, fix="choose a larger --pad, or --resize")
+    top, left = (height - rows) // 2, (width - columns) // 2
+    padded = np.full((height, width, 3), 255, np.uint8)
+    padded[top : top + rows, left : left + columns] = pixels
+    return padded
 
 
 def encode_jpeg(pixels: Pixels, quality: int = 95) -> bytes:
@@ -114,15 +157,17 @@ def _encode(pixels: Pixels, codec: str, **options: int) -> bytes:
     return buffer.getvalue()
 
 
-def _decode(data: bytes, where: str) -> tuple[ImageFile.ImageFile, Pixels]:
+def _decode(
+    data: bytes, where: str, *, transcode: bool = False
+) -> tuple[ImageFile.ImageFile, Pixels]:
     with _codec_errors(where):
-        image = _open(data)
+        image = _open(data, transcode=transcode)
         width, height = image.size
-        if width * height > MAX_PIXELS:
-            raise ValueError(f"{width}x{height} pixels, the limit is {MAX_PIXELS:,}")
+        _check_pixels(width, height)
         if isinstance(image, PngImageFile):
             _check_png_rows(data, width, height)
-        return image, np.asarray(_to_rgb(data, image))
+        rgb = _to_rgb(data, image)
+        return image, np.asarray(_framed(image, rgb) if isinstance(image, GifImageFile) else rgb)
 
 
 @contextlib.contextmanager
@@ -138,7 +183,7 @@ def _codec_errors(where: str) -> Iterator[None]:
         raise DataError(INPUT, where, reason, fix=_AGAIN) from error
 
 
-def _open(data: bytes) -> ImageFile.ImageFile:
+def _open(data: bytes, *, transcode: bool) -> ImageFile.ImageFile:
     """Reads the header only; ValueError says what the bytes are instead."""
     match encoding_of(data):
         case "jpeg":
@@ -149,8 +194,70 @@ def _open(data: bytes) -> ImageFile.ImageFile:
             return PngImageFile(io.BytesIO(data))
     if not data:
         raise ValueError("the file is empty")
-    other = next((name for magic, name in _OTHERS.items() if data.startswith(magic)), None)
+    other = _other_format(data)
+    if transcode and other in _TRANSCODED:
+        return _open_other(data, other)
     raise ValueError(f"{other or 'the content'} is neither JPEG nor PNG")
+
+
+def _other_format(data: bytes) -> str | None:
+    return next((name for name, magic in _OTHERS.items() if magic.match(data)), None)
+
+
+def _open_other(data: bytes, name: str) -> ImageFile.ImageFile:
+    match name:
+        case "GIF":
+            _check_gif_end(data)
+            return GifImageFile(io.BytesIO(data))
+        case "WEBP":
+            # Pillow's decoder makes room for the pixels at once.
+            _check_pixels(*_webp_size(data))
+            return WebPImageFile(io.BytesIO(data))
+    return BmpImageFile(io.BytesIO(data))
+
+
+def _check_pixels(width: int, height: int) -> None:
+    if width * height > MAX_PIXELS:
+        raise ValueError(f"{width}x{height} pixels, the limit is {MAX_PIXELS:,}")
+    if width * height == 0:
+        raise ValueError(f"{width}x{height} pixels")
+
+
+def _check_gif_end(data: bytes) -> None:
+    """Walks the blocks to the trailer; Pillow takes a missing end for the end."""
+    try:
+        position = 13 + _gif_palette(data[10])
+        while (block := data[position]) != _GIF_TRAILER:
+            if block == _GIF_IMAGE:
+                position += 11 + _gif_palette(data[position + 9])
+            elif block == _GIF_EXTENSION:
+                position += 2
+            else:
+                raise ValueError(f"the GIF is damaged at byte {position}")
+            while data[position]:  # the length of a part of the block
+                position += 1 + data[position]
+            position += 1
+    except IndexError:
+        raise ValueError("the GIF is cut short") from None
+
+
+def _gif_palette(flags: int) -> int:
+    """The bytes of the palette that follows a header with these flags."""
+    return 3 << (flags & 7) + 1 if flags & 0x80 else 0
+
+
+def _webp_size(data: bytes) -> tuple[int, int]:
+    """Reads width and height from the first chunk; ValueError when the file is cut short."""
+    if len(data) < max(30, 8 + int.from_bytes(data[4:8], "little")):
+        raise ValueError("the WEBP is cut short")
+    if data[12:16] == b"VP8X":
+        width, height = (int.from_bytes(data[at : at + 3], "little") for at in (24, 27))
+        return width + 1, height + 1
+    if data[12:16] == b"VP8L":
+        bits = int.from_bytes(data[21:25], "little")
+        return (bits & 0x3FFF) + 1, (bits >> 14 & 0x3FFF) + 1
+    width, height = (int.from_bytes(data[at : at + 2], "little") for at in (26, 28))
+    return width & 0x3FFF, height & 0x3FFF
 
 
 def _check_jpeg_end(data: bytes) -> None:
@@ -213,3 +320,11 @@ def _to_rgb(data: bytes, image: Image.Image) -> Image.Image:
         white = Image.new("RGBA", image.size, "white")
         image = Image.alpha_composite(white, image.convert("RGBA"))
     return image.convert("RGB")
+
+
+def _framed(gif: GifImageFile, rgb: Image.Image) -> Image.Image:
+    """Makes white what the first frame doesn't cover; it has no color of its own."""
+    extent = gif.dispose_extent or (0, 0, *gif.size)
+    white = Image.new("RGB", gif.size, "white")
+    white.paste(rgb.crop(extent), extent)
+    return white

@@ -1,29 +1,35 @@
-"""Reads a folder of captcha images and the CSV of their labels.
+"""Reads a folder of captcha images and their labels: from a CSV, a label a line, or file names.
 
-The CSV is RFC 4180 in UTF-8, two columns: the image (its file name, or the name without extension)
-and the label. White space around a cell is taken off; otherwise labels stay as they are written.
+The CSV is RFC 4180 in UTF-8, two columns: the image (its path in the folder, with or without
+extension) and the label; or the label alone, where the number of the row tells the image. White
+space around a cell is taken off; otherwise labels stay as they are written.
 """
 
 import csv
 import io
+import os
+import re
+import unicodedata
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from data_tools.errors import INPUT, LABEL, DataError, Kind, os_errors
 
-IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png")
+IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp")
 IGNORED = ("thumbs.db", "desktop.ini")
-HEADER_LABELS = ("label", "labels", "text", "captcha", "value", "word", "words")
-"""A first row that names no image is a header when its second cell is one of these."""
+HEADER_LABELS = ("label", "labels", "text", "captcha", "value", "word", "words", "class",
+                 "category")  # fmt: skip
+"""A first row that names no image is a header when its last cell is one of these."""
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A line of the CSV that names an image of the folder.
+    """An image of the folder and its label.
 
     Attributes:
-        number: of its last line in the file, from 1, as an editor counts.
+        number: of its last line in the file, from 1, as an editor counts; of labels from names
+            the place of the image among all, from 1.
         image: path of the image inside the folder.
         label: the label's characters.
     """
@@ -53,45 +59,184 @@ class Fault:
 
 
 class ImageFolder:
-    """The images of a folder, found by file name or by name without extension."""
+    """The images of a folder and its sub-folders, found by path or by path without extension.
+
+    A folder is listed when something in it is looked for. Names are found in any Unicode form:
+    "é" is one character or two, as the file system and the editor of the CSV like it.
+    """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        with os_errors(folder):
-            self.names = sorted(path.name for path in folder.iterdir() if _is_image(path.name))
-        self._known = set(self.names)
-        self._suffixes = sorted({PurePosixPath(name).suffix for name in self.names})
+        self._listings: dict[PurePosixPath, _Listing] = {}
+        self._found: dict[PurePosixPath, PurePosixPath | None] = {}
+        self._list(PurePosixPath())
+
+    @property
+    def names(self) -> list[str]:
+        """The paths of the images in all folders listed so far, in the order of their names."""
+        paths = [
+            str(folder / name)
+            for folder, listing in self._listings.items()
+            for name in listing.names - listing.folders
+            if _is_image(name)
+        ]
+        return sorted(paths, key=lambda path: (composed(path), path))
+
+    def walk(self) -> None:
+        """Lists all sub-folders, and those that links lead to unless that is back."""
+        left: list[tuple[PurePosixPath, frozenset[Path]]] = [(PurePosixPath(), frozenset())]
+        while left:
+            folder, above = left.pop()
+            here = (self.folder / folder).resolve()
+            if here not in above:
+                left += [(folder / n, above | {here}) for n in self._list(folder).folders]
 
     def find(self, cell: str) -> list[str]:
         """Returns the images that a cell can mean: none, one, or several of the same name."""
-        cell = str(PurePosixPath(cell))  # ./0.jpg is 0.jpg
-        if cell in self._known:
-            return [cell]
-        if named := [cell + suffix for suffix in self._suffixes if cell + suffix in self._known]:
-            return named
-        inside = "/" in cell and not self.leaves(cell) and _is_file(self.folder / cell)
-        return [cell] if inside else []
+        if "/" not in cell:
+            return self._find_in(PurePosixPath(), cell)
+        path = PurePosixPath(cell)  # ./0.jpg is 0.jpg
+        folder = None if self.leaves(cell) else self.find_folder(path.parent)
+        if folder is None:
+            return []
+        return [str(folder / name) for name in self._find_in(folder, path.name)]
+
+    def _find_in(self, folder: PurePosixPath, name: str) -> list[str]:
+        listing = self._list(folder)
+        same = listing.find(name)
+        if images := [other for other in same if _is_image(other)]:
+            return images
+        if images := [n for suffix in listing.suffixes for n in listing.find(name + suffix)]:
+            return images
+        # By its content it may be an image all the same.
+        return [other for other in same if (self.folder / folder / other).is_file()]
+
+    def find_folder(self, path: PurePosixPath) -> PurePosixPath | None:
+        """Returns a sub-folder as the file system writes its path, None if there is none."""
+        if path not in self._found:
+            self._found[path] = self._look_up(path)
+        return self._found[path]
+
+    def _look_up(self, path: PurePosixPath) -> PurePosixPath | None:
+        folder = PurePosixPath()
+        for part in path.parts:
+            listing = self._list(folder)
+            names = [name for name in listing.find(part) if name in listing.folders]
+            if not names:
+                return None
+            folder /= names[0]
+        return folder
 
     def leaves(self, cell: str) -> bool:
         """Tells whether a cell names something outside the folder, or the folder itself."""
         path = PurePosixPath(cell)
         return path.is_absolute() or ".." in path.parts or not path.parts
 
+    def _list(self, folder: PurePosixPath) -> "_Listing":
+        if folder not in self._listings:
+            path = self.folder / folder
+            with os_errors(path):
+                self._listings[folder] = _Listing(path)
+        return self._listings[folder]
 
-def _is_file(path: Path) -> bool:
-    try:
-        return path.is_file()
-    except OSError:  # a name that is too long, a folder that may not be entered
-        return False
+
+class _Listing:
+    """The names in one folder, but for hidden ones and what file managers leave."""
+
+    def __init__(self, path: Path) -> None:
+        with os.scandir(path) as entries:
+            kept = [entry for entry in entries if not _is_ignored(entry.name)]
+        self.names = {entry.name for entry in kept}
+        # Files, which are the many, are told without another call; a link is looked up.
+        self.folders = {
+            entry.name
+            for entry in kept
+            if entry.is_dir(follow_symlinks=False) or (entry.is_symlink() and Path(entry).is_dir())
+        }
+        self.suffixes = sorted({PurePosixPath(n).suffix for n in self.names if _is_image(n)})
+        self._decomposed: dict[str, list[str]] = {}
+        for name in sorted(self.names):
+            if composed(name) != name:
+                self._decomposed.setdefault(composed(name), []).append(name)
+
+    def find(self, name: str) -> list[str]:
+        """Returns the name if it is there, else those that differ by their Unicode form only."""
+        if name in self.names:
+            return [name]
+        form = composed(name)
+        return [form] * (form in self.names) + self._decomposed.get(form, [])
+
+
+def composed(name: str) -> str:
+    """The name in Unicode's composed form (NFC), where "é" is one character."""
+    return unicodedata.normalize("NFC", name)
+
+
+def _is_ignored(name: str) -> bool:
+    return name.startswith(".") or name.lower() in IGNORED
 
 
 def _is_image(name: str) -> bool:
-    hidden = name.startswith(".") or name.lower() in IGNORED
-    return not hidden and name.lower().endswith(IMAGE_SUFFIXES)
+    return name.lower().endswith(IMAGE_SUFFIXES)
 
 
-def read_labels(path: Path, images: ImageFolder) -> tuple[list[Row], list[Fault]]:
+def labels_from_names(
+    folder: Path, names: Sequence[str], pattern: re.Pattern[str]
+) -> tuple[list[Row], list[Fault]]:
+    """Takes the label of each image from its file name.
+
+    Args:
+        folder: that the images lie in.
+        names: their paths in there.
+        pattern: looked for anywhere in the file name without its folder, in Unicode's composed
+            form. The label is its group `label`, else its first group, else all that it matches.
+
+    Returns:
+        The rows in the order of the names, and the faults of names without a label.
+
+    Raises:
+        DataError: INPUT when there are no names.
+    """
+    if not names:
+        raise DataError(INPUT, folder, "no images", fix=f"name them *{', *'.join(IMAGE_SUFFIXES)}")
+    rows: list[Row] = []
+    faults: list[Fault] = []
+    for number, image in enumerate(names, 1):
+        label = _label_in(composed(PurePosixPath(image).name), pattern)
+        if label:
+            rows.append(Row(number, image, label))
+        else:
+            reason = f"--label-from-name {pattern.pattern!r} finds no label in this name"
+            fix = "rename the file, or mend the expression"
+            faults.append(Fault(number, LABEL, str(folder / image), reason, fix))
+    return rows, faults
+
+
+def _label_in(name: str, pattern: re.Pattern[str]) -> str | None:
+    match = pattern.search(name)
+    if match is None:
+        return None
+    label: str | None = match["label" if "label" in pattern.groupindex else min(pattern.groups, 1)]
+    return label
+
+
+def read_labels(
+    path: Path,
+    images: ImageFolder,
+    *,
+    separator: str = ",",
+    row_names: str | None = None,
+    first_row: int = 0,
+) -> tuple[list[Row], list[Fault]]:
     """Reads the CSV and finds the image of each row.
+
+    Args:
+        path: of the CSV.
+        images: that it names.
+        separator: stands between two cells.
+        row_names: the name of the image of row i, as `str.format` writes it from i, where each row
+            is a label alone; None where it is an image and a label.
+        first_row: i of the first row.
 
     Returns:
         The rows that name one image, in order, and the faults of the others.
@@ -99,25 +244,48 @@ def read_labels(path: Path, images: ImageFolder) -> tuple[list[Row], list[Fault]
     Raises:
         DataError: INPUT when the file isn't UTF-8 or not a CSV, or has no rows.
     """
+    lines = _read_cells(path, separator)
+    if row_names is None:
+        shape = _Shape(2, separator, f"`image{separator}label`", "take out the row")
+        lines = _skip_header(((number, cells) for number, cells in lines if any(cells)), images)
+    else:
+        shape = _Shape(1, separator, "`label`", "see --row-names and --first-row")
+        lines = _name_rows(list(lines), images, row_names, first_row)
     rows: list[Row] = []
     faults: list[Fault] = []
     first_named: dict[str, int] = {}
-    seen_any = False
-    for number, cells in _skip_header(_read_cells(path), images):
-        seen_any = True
-        found = _check_row(number, cells, path, images, first_named)
+    for number, cells in lines:
+        found = _check_row(number, cells, path, images, first_named, shape)
         if isinstance(found, Row):
             first_named[found.image] = number
             rows.append(found)
         else:
             faults.append(found)
-    if not seen_any:
-        raise DataError(INPUT, path, "no examples", fix="write a row `image,label` for each image")
+    if not rows and not faults:
+        raise DataError(INPUT, path, "no examples", fix=f"write a row {shape.row} for each image")
     return rows, faults
 
 
-def _read_cells(path: Path) -> Iterator[tuple[int, list[str]]]:
-    """Yields line number and trimmed cells of each row that isn't blank."""
+@dataclass(frozen=True, slots=True)
+class _Shape:
+    """What the rows of a file look like, as the fixes of their faults tell it."""
+
+    columns: int
+    separator: str
+    row: str
+    if_missing: str
+
+    def fault(self, number: int, where: str, columns: int) -> Fault:
+        """The fault of a row with another number of columns."""
+        separator = "a comma" if self.separator == "," else repr(self.separator)
+        return Fault(
+            number, INPUT, where, f"{columns} columns in place of {self.columns}",
+            f"write {self.row}; quote a cell that holds {separator}, or see --separator",
+        )  # fmt: skip
+
+
+def _read_cells(path: Path, separator: str) -> Iterator[tuple[int, list[str]]]:
+    """Yields line number and trimmed cells of each row, none of a blank line."""
     with os_errors(path):
         data = path.read_bytes()
     try:
@@ -128,11 +296,10 @@ def _read_cells(path: Path) -> Iterator[tuple[int, list[str]]]:
         ) from error
     if "\0" in text:
         raise DataError(INPUT, path, "a NUL character: not a CSV", fix="save it as UTF-8 text")
-    reader = csv.reader(io.StringIO(text, newline=""), strict=True)
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter=separator, strict=True)
     try:
         for cells in reader:
-            if any(cell.strip() for cell in cells):
-                yield reader.line_num, [cell.strip() for cell in cells]
+            yield reader.line_num, [cell.strip() for cell in cells]
     except csv.Error as error:
         raise DataError(
             INPUT, path, f"row {reader.line_num}", f"not a CSV: {error}",
@@ -154,22 +321,40 @@ def _skip_header(
             yield number, cells
 
 
+def _name_rows(
+    rows: Sequence[tuple[int, list[str]]], images: ImageFolder, row_names: str, first_row: int
+) -> Iterator[tuple[int, list[str]]]:
+    """Puts the name of its image before the cells of each row, up to the last that isn't blank.
+
+    A first row that may be a header is one when there is no image for the last row without that.
+    """
+    count = max((index for index, (_, cells) in enumerate(rows, 1) if any(cells)), default=0)
+    rows = rows[:count]
+    may_be_header = rows and len(rows[0][1]) == 1 and rows[0][1][0].lower() in HEADER_LABELS
+    if may_be_header and not images.find(row_names.format(first_row + count - 1)):
+        rows = rows[1:]
+    for index, (number, cells) in enumerate(rows, first_row):
+        yield number, [row_names.format(index), *(cells or [""])]
+
+
 def _check_row(
-    number: int, cells: Sequence[str], path: Path, images: ImageFolder, named: dict[str, int]
+    number: int,
+    cells: Sequence[str],
+    path: Path,
+    images: ImageFolder,
+    named: dict[str, int],
+    shape: _Shape,
 ) -> Row | Fault:
     where = f"{path}:row {number}"
     if len(cells) != 2:
-        return Fault(
-            number, INPUT, where, f"{len(cells)} columns in place of 2",
-            "write `image,label`; quote a cell that holds a comma",
-        )  # fmt: skip
+        return shape.fault(number, where, len(cells) - 2 + shape.columns)
     name, label = cells
     found = images.find(name)
-    if images.leaves(name):
+    if not found and images.leaves(name):
         reason = f"{name!r} is not the name of an image inside the folder"
         return Fault(number, INPUT, where, reason, "name images of the folder only")
     if not found:
-        fix = "add the image or take out the row"
+        fix = f"add the image or {shape.if_missing}"
         return Fault(number, INPUT, where, f"no image {name!r}", fix)
     if len(found) > 1:
         reason = f"{name!r} can be {' or '.join(found)}"

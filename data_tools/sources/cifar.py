@@ -11,11 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 
 from data_tools.errors import CONFIG, INPUT, DataError, os_errors
-
-Pixels = npt.NDArray[np.uint8]
+from data_tools.sources.batch import Batch, Pixels
 
 SIZE = 32
 CHANNELS = 3
@@ -64,26 +62,6 @@ CIFAR100 = Layout(
     files=re.compile(r"(train|test)\.bin"),
 )  # fmt: skip
 LAYOUTS = (CIFAR10, CIFAR100)
-
-
-@dataclass(frozen=True, slots=True)
-class Batch:
-    """The examples of a file, in its order.
-
-    Attributes:
-        images: uint8 [n, 32, 32, 3].
-        labels: uint8 [n].
-        coarse_labels: uint8 [n]; None for CIFAR-10.
-    """
-
-    images: Pixels
-    labels: Pixels
-    coarse_labels: Pixels | None
-
-    def part(self, rows: slice) -> "Batch":
-        """Some of the examples."""
-        coarse = None if self.coarse_labels is None else self.coarse_labels[rows]
-        return Batch(self.images[rows], self.labels[rows], coarse)
 
 
 def find_files(sources: Sequence[Path], dataset: str | None) -> tuple[Layout, list[Path]]:

@@ -731,7 +731,9 @@ def test_an_interrupted_run_leaves_nothing_and_says_so_in_one_line(
 # Labels
 
 LABEL_FIX = "mend the label, or see --charset, --case, --length and --variable-length"
-ROWS_FIX = "mend them, or pass --skip-bad to leave them out"
+SKIP_FIX = ", or pass --skip-bad to leave them out"
+ROWS_FIX = f"mend them{SKIP_FIX}"
+MISSING_FIX = f"add the image or take out the row{SKIP_FIX}"
 
 
 @pytest.mark.parametrize(
@@ -805,7 +807,7 @@ def test_labels_of_several_lengths_need_a_flag(convert: Tools, folder: Path, out
     assert ran.stderr.splitlines() == [
         f"{csv}:row 2: 1.jpg: label 'ABCDE' has 5 characters in place of 4",
         f"{csv}:row 3: 2.jpg: label 'AB' has 2 characters in place of 4",
-        f"error: LABEL: {csv}: 2 of 3 rows can't be used; {ROWS_FIX}",
+        f"error: LABEL: {csv}: 2 of 3 rows can't be used; {LABEL_FIX}{SKIP_FIX}",
     ]
     assert convert("--variable-length").rc == 0
     label = manifest.load(out).label
@@ -854,7 +856,7 @@ def test_an_empty_label_is_a_fault_of_its_row(convert: Tools, folder: Path) -> N
     assert ran.stderr.splitlines() == [
         f"{csv}:row 2: the label of 1.jpg is empty",
         f"{csv}:row 3: the label of 2.jpg is empty",
-        f"error: LABEL: {csv}: 2 of 3 rows can't be used; {ROWS_FIX}",
+        f"error: LABEL: {csv}: 2 of 3 rows can't be used; write its label{SKIP_FIX}",
     ]
 
 
@@ -954,7 +956,7 @@ def test_a_wrong_column_count_is_input_with_the_row(
     assert ran.rc == 3
     assert ran.stderr == (
         f"error: INPUT: {csv}:row 2: {columns} columns in place of 2; "
-        "write `image,label`; quote a cell that holds a comma\n"
+        "write `image,label`; quote a cell that holds a comma, or see --separator\n"
     )
 
 
@@ -964,7 +966,7 @@ def test_rows_are_counted_as_an_editor_counts_lines(convert: Tools, folder: Path
     assert ran.rc == 3
     assert ran.stderr == (
         f"error: INPUT: {folder.parent / 'labels.csv'}:row 4: 1 columns in place of 2; "
-        "write `image,label`; quote a cell that holds a comma\n"
+        "write `image,label`; quote a cell that holds a comma, or see --separator\n"
     )
 
 
@@ -1027,7 +1029,7 @@ def test_all_missing_images_are_listed(convert: Tools, folder: Path) -> None:
         f"{csv}:row 2: no image '7'",
         f"{csv}:row 3: no image '8.jpg'",
         f"{csv}:row 4: no image 'sub/9.png'",
-        f"error: INPUT: {csv}: 3 of 4 rows can't be used; {ROWS_FIX}",
+        f"error: INPUT: {csv}: 3 of 4 rows can't be used; {MISSING_FIX}",
     ]
 
 
@@ -1161,7 +1163,8 @@ def test_another_format_named_jpg_is_input_with_its_name(
     ran = convert()
     assert ran.rc == 3
     assert ran.stderr == (
-        f"error: INPUT: {folder / '1.jpg'}: {format} is neither JPEG nor PNG; replace the file\n"
+        f"error: INPUT: {folder / '1.jpg'}: {format} is neither JPEG nor PNG; "
+        "pass --transcode to store it as PNG\n"
     )
 
 
@@ -1197,7 +1200,7 @@ def test_mixed_sizes_are_input_with_a_table_of_sizes(convert: Tools, folder: Pat
         "2 of 30x12, first 1.jpg",
         "1 of 24x13, first 5.jpg",
         f"error: INPUT: {folder}: images of 3 sizes, a data set has one; "
-        "convert each size to a data set of its own",
+        "pass --resize 24x12 or --pad 30x13, or convert each size to its own data set",
     ]
 
 
@@ -1238,7 +1241,7 @@ def test_of_more_than_50_faults_50_are_shown_and_all_are_counted(
     assert ran.stderr.splitlines() == [
         *(f"{csv}:row {index + 1}: no image '{index}'" for index in range(1, 51)),
         "... 60 faults, 50 shown",
-        f"error: INPUT: {csv}: 60 of 61 rows can't be used; {ROWS_FIX}",
+        f"error: INPUT: {csv}: 60 of 61 rows can't be used; {MISSING_FIX}",
     ]
 
 
@@ -1280,7 +1283,7 @@ def test_control_characters_of_a_csv_do_not_reach_the_terminal(
     assert ran.stderr.splitlines() == [
         f"{csv}:row 3: no image '7\\x1b[2J\\n8'",
         f"{csv}:row 5: no image '9'",
-        f"error: INPUT: {csv}: 2 of 3 rows can't be used; {ROWS_FIX}",
+        f"error: INPUT: {csv}: 2 of 3 rows can't be used; {MISSING_FIX}",
     ]
 
 

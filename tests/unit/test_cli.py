@@ -5,7 +5,9 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
+import scipy.io
 from small_captchas import Ran, write_captchas
 from small_cifar import write_cifar10
 
@@ -13,7 +15,8 @@ Tools = Callable[..., Ran]
 RunCli = Callable[..., Ran]
 ROOT = Path(__file__).resolve().parents[2]
 SUBCOMMANDS = [
-    "download", "make-captcha", "captcha-to-tfrecord", "cifar-to-tfrecord", "verify", "info",
+    "download", "make-captcha", "captcha-to-tfrecord", "cifar-to-tfrecord", "folder-to-tfrecord",
+    "svhn-to-tfrecord", "verify", "info",
 ]  # fmt: skip
 HELPS = [
     ["data_tools", "--help"],
@@ -62,6 +65,9 @@ def test_help_takes_under_half_a_second_and_imports_neither_tensorflow_nor_horov
 def test_no_command_of_data_tools_imports_tensorflow(run_cli: RunCli, tmp_path: Path) -> None:
     csv = write_captchas(tmp_path / "images", ["AB", "CD"])
     binary = write_cifar10(tmp_path / "binary", {"data_batch_1.bin": [3, 1]})
+    (tmp_path / "svhn").mkdir()
+    digits = {"X": np.zeros((32, 32, 3, 1), np.uint8), "y": [[1]]}
+    scipy.io.savemat(tmp_path / "svhn" / "test_32x32.mat", digits)
     script = """
 import json, sys
 from data_tools.cli import main
@@ -75,6 +81,17 @@ print(sorted({"tensorflow", "horovod", "keras"} & set(sys.modules)), file=sys.st
         ["verify", out],
         ["info", out],
         ["cifar-to-tfrecord", str(binary), str(tmp_path / "classes")],
+        [
+            "folder-to-tfrecord",
+            str(tmp_path),
+            str(tmp_path / "folder"),
+            "--workers",
+            "1",
+            "--skip-bad",
+            "--resize",
+            "24x12",
+        ],
+        ["svhn-to-tfrecord", str(tmp_path / "svhn"), str(tmp_path / "digits")],
         ["make-captcha", str(tmp_path / "made"), "--count", "2", "--workers", "1"],
     ]
     ran = run_cli(["python", "-c", script, json.dumps(commands)])
@@ -96,12 +113,15 @@ def test_help_of_a_command_shows_its_flags_with_their_defaults(data_tools: Tools
         assert flag in text
         assert f"(default: {default})" in text
     for flag in ("--charset", "--length", "--variable-length", "--skip-bad", "--overwrite",
-                 "--workers", "--debug"):  # fmt: skip
+                 "--workers", "--debug", "--separator", "--row-names", "--first-row",
+                 "--label-from-name", "--split-folders", "--transcode", "--resize WxH",
+                 "--pad WxH"):  # fmt: skip
         assert flag in text
 
 
 COMMANDS = (
-    "the commands: download, make-captcha, captcha-to-tfrecord, cifar-to-tfrecord, verify, info"
+    "the commands: download, make-captcha, captcha-to-tfrecord, cifar-to-tfrecord, "
+    "folder-to-tfrecord, svhn-to-tfrecord, verify, info"
 )
 REFUSED = {
     ("mkae-captcha", "out"): f"no command 'mkae-captcha'; {COMMANDS}",

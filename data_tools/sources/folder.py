@@ -1,0 +1,118 @@
+"""Reads a folder that holds a folder of images for each class.
+
+The folder's name is the class; folders further down hold more of its images. Every file is taken
+for an image, whatever its name, except hidden ones and those that Windows and macOS leave. Links
+are followed, wherever they lead, but no folder is read twice.
+"""
+
+import os
+from collections.abc import Iterable, Iterator
+from pathlib import Path, PurePosixPath
+
+from data_tools.errors import INPUT, os_errors
+from data_tools.sources.captcha import IGNORED, Fault, Row, composed
+
+TOP = PurePosixPath()
+LEFT_BY_SYSTEMS = (*IGNORED, "__macosx")
+
+
+class ClassFolders:
+    """A source folder, read class folder by class folder.
+
+    Attributes:
+        faults: of folders, numbered among the rows.
+        stray: files that lie in no class folder.
+        outside: links that lead out of the source.
+    """
+
+    def __init__(self, source: Path, out: Iterable[Path] = ()) -> None:
+        """Takes the source, and folders in it that are no part of it: where the data set goes."""
+        self.faults: list[Fault] = []
+        self.stray: list[str] = []
+        self.outside: list[str] = []
+        self._source = source
+        self._top = Path(os.path.realpath(source))
+        self._out = {os.path.realpath(path) for path in out}
+        self._count = 0
+        # The path under which each folder is read; "" for what holds the source, never read.
+        with os_errors(source):
+            self._read = {_identity(path): "" for path in (self._top, *self._top.parents)}
+
+    def read(self, inside: PurePosixPath = TOP) -> list[Row]:
+        """Returns the images of all class folders that lie in a folder of the source.
+
+        Raises:
+            DataError: INPUT when a folder can't be read.
+        """
+        rows: list[Row] = []
+        for path, is_folder in self._entries(inside):
+            if is_folder:
+                rows += self._read_class(path)
+            else:
+                self.stray.append(str(path))
+        return rows
+
+    def _read_class(self, folder: PurePosixPath) -> Iterator[Row]:
+        name = composed(folder.name)  # systems write one name in several ways
+        if reason := name_fault(name):
+            self._add_fault(folder, reason, "rename the folder")
+            return
+        before = self._count
+        for path in self._files(folder):
+            self._count += 1
+            yield Row(self._count, str(path), name)
+        if self._count == before:
+            self._add_fault(folder, "no image in the class folder", "add some or remove the folder")
+
+    def _files(self, folder: PurePosixPath) -> Iterator[PurePosixPath]:
+        """All files in the folder and further down."""
+        left = [folder]
+        while left:
+            path = left.pop()
+            with os_errors(self._source / path):
+                identity = _identity(self._source / path)
+            if identity in self._read:
+                same = self._read[identity]
+                reason = f"the same folder as {same}" if same else "it leads back to the source"
+                self._add_fault(path, reason, "remove the link")
+                continue
+            self._read[identity] = str(path)
+            folders = []
+            for entry, is_folder in self._entries(path):
+                if is_folder:
+                    folders.append(entry)
+                else:
+                    yield entry
+            left += reversed(folders)
+
+    def _entries(self, folder: PurePosixPath) -> Iterator[tuple[PurePosixPath, bool]]:
+        """Yields path and whether it is a folder, of each entry that counts, by name."""
+        with os_errors(self._source / folder):
+            names = [path.name for path in (self._source / folder).iterdir()]
+        for name in sorted(names, key=lambda name: (composed(name), name)):
+            if name.startswith(".") or name.lower() in LEFT_BY_SYSTEMS:
+                continue
+            path = self._source / folder / name
+            is_folder = path.is_dir()
+            if path.is_symlink() and not Path(os.path.realpath(path)).is_relative_to(self._top):
+                self.outside.append(str(folder / name))
+            if not (is_folder and os.path.realpath(path) in self._out):
+                yield folder / name, is_folder
+
+    def _add_fault(self, path: PurePosixPath, reason: str, fix: str) -> None:
+        self._count += 1
+        self.faults.append(Fault(self._count, INPUT, str(self._source / path), reason, fix))
+
+
+def _identity(path: Path) -> tuple[int, int]:
+    status = path.stat()
+    return status.st_dev, status.st_ino
+
+
+def name_fault(name: str) -> str:
+    """Says why a name can't be a class's; empty if it can."""
+    if not name.isprintable():
+        return f"the class name {name!r} has a character that can't be printed"
+    if name != name.strip():
+        return f"the class name {name!r} begins or ends with a space"
+    return ""

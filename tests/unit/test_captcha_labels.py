@@ -1,0 +1,748 @@
+"""Where the labels of captchas come from: columns, rows alone, file names, folders of splits."""
+
+import os
+import random
+import shutil
+import unicodedata
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from small_captchas import Ran, draw, files_of, read_set, write_captchas
+
+from data_tools import manifest
+from data_tools.errors import INPUT, DataError
+from data_tools.sources.captcha import ImageFolder, read_labels
+
+Tools = Callable[..., Ran]
+SKIP_FIX = ", or pass --skip-bad to leave them out"
+LABEL_FIX = "mend the label, or see --charset, --case, --length and --variable-length"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return tmp_path / "images"
+
+
+@pytest.fixture
+def csv(tmp_path: Path) -> Path:
+    return tmp_path / "labels.csv"
+
+
+@pytest.fixture
+def out(tmp_path: Path) -> Path:
+    return tmp_path / "set"
+
+
+@pytest.fixture
+def convert(data_tools: Tools, folder: Path, csv: Path, out: Path) -> Tools:
+    """Converts images/ to set/ with labels.csv or, where there is none, `-`; faults leave nothing.
+
+    Labels of any length are allowed.
+    """
+
+    def run(*flags: object) -> Ran:
+        labels = csv if csv.exists() else "-"
+        ran = data_tools(
+            "captcha-to-tfrecord", folder, labels, out, "--workers", 1, "--variable-length", *flags
+        )
+        assert ran.rc == 0 or not out.exists()
+        assert not out.with_name("set.incomplete").exists()
+        return ran
+
+    return run
+
+
+def draw_all(folder: Path, names: list[str]) -> None:
+    """Draws an image for each path, each another one."""
+    for index, name in enumerate(names):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        draw(index).save(folder / name, "PNG")
+
+
+def found(out: Path, folder: Path) -> dict[str, str]:
+    """The label in the set by the path of the image, which the bytes of a PNG tell."""
+    names = {
+        path.read_bytes(): str(path.relative_to(folder))
+        for path in sorted(folder.rglob("*"))
+        if path.is_file()
+    }
+    rows = [row for rows in read_set(out).values() for row in rows]
+    return {names[row["image"]]: row["text"].decode() for row in rows}
+
+
+def splits(out: Path) -> dict[str, list[str]]:
+    return {name: [row["text"].decode() for row in rows] for name, rows in read_set(out).items()}
+
+
+# Columns
+
+
+@pytest.mark.parametrize(
+    ("separator", "written"),
+    [(";", ";"), (r"\t", "\t"), ("\t", "\t"), (" ", " "), ("|", "|"), ("，", "，"), (":", ":")],
+)
+def test_a_separator_parts_the_columns_and_labels_may_hold_commas(
+    convert: Tools, folder: Path, csv: Path, out: Path, separator: str, written: str
+) -> None:
+    draw_all(folder, ["0.png", "1.png"])
+    csv.write_text(f"file{written}label\n0.png{written}A,B\n1{written}1,5\n")
+    ran = convert("--separator", separator)
+    assert (ran.rc, ran.stderr) == (0, "")
+    assert found(out, folder) == {"0.png": "A,B", "1.png": "1,5"}
+
+
+def test_a_quoted_label_holds_the_separator_and_quotes(
+    convert: Tools, folder: Path, csv: Path, out: Path
+) -> None:
+    draw_all(folder, ["0.png", "1.png"])
+    csv.write_text('0,"A,B"\n1,"C""D"\n')
+    assert convert().rc == 0
+    assert found(out, folder) == {"0.png": "A,B", "1.png": 'C"D'}
+    shutil.rmtree(out)
+    csv.write_text('0;"A;B"\n1;"C""D"\n')
+    assert convert("--separator", ";").rc == 0
+    assert found(out, folder) == {"0.png": "A;B", "1.png": 'C"D'}
+
+
+def test_an_unquoted_comma_in_a_label_is_input_with_the_row_and_both_ways_out(
+    convert: Tools, folder: Path, csv: Path
+) -> None:
+    draw_all(folder, ["0.png"])
+    csv.write_text("0,A,B\n")
+    assert (convert().stderr) == (
+        f"error: INPUT: {csv}:row 1: 3 columns in place of 2; "
+        "write `image,label`; quote a cell that holds a comma, or see --separator\n"
+    )
+
+
+def test_rows_that_all_want_the_same_are_told_so_in_the_last_line(
+    convert: Tools, folder: Path, csv: Path
+) -> None:
+    draw_all(folder, ["0.png", "1.png"])
+    csv.write_text("0\tAB\n1\tCD\n")
+    ran = convert()
+    assert ran.rc == 3
+    assert ran.stderr.splitlines() == [
+        f"{csv}:row 1: 1 columns in place of 2",
+        f"{csv}:row 2: 1 columns in place of 2",
+        f"error: INPUT: {csv}: 2 of 2 rows can't be used; write `image,label`; "
+        f"quote a cell that holds a comma, or see --separator{SKIP_FIX}",
+    ]
+
+
+def test_the_wrong_separator_is_input_with_the_row(convert: Tools, folder: Path, csv: Path) -> None:
+    draw_all(folder, ["0.png"])
+    csv.write_text("0,AB\n")
+    ran = convert("--separator", ";")
+    assert ran.rc == 3
+    assert ran.stderr == (
+        f"error: INPUT: {csv}:row 1: 1 columns in place of 2; "
+        "write `image;label`; quote a cell that holds ';', or see --separator\n"
+    )
+
+
+# A label alone in each row
+
+
+@pytest.mark.parametrize(
+    ("name", "data"),
+    [
+        ("plain", b"AB\nC,D\nEF\n"),
+        ("no final newline", b"AB\nC,D\nEF"),
+        ("CRLF and a byte order mark", b"\xef\xbb\xbfAB\r\nC,D\r\nEF\r\n"),
+        ("blank lines at the end", b"AB\nC,D\nEF\n\n\n"),
+        ("a header", b"label\nAB\nC,D\nEF\n"),
+        ("spaces", b"AB \n C,D\nEF\t\n"),
+        ("quotes", b'"AB"\n"C,D"\n"EF"\n'),
+    ],
+)
+@pytest.mark.parametrize("first", [0, 1])
+def test_row_i_is_the_image_i_from_0_or_1(
+    convert: Tools, folder: Path, csv: Path, out: Path, name: str, data: bytes, first: int
+) -> None:
+    draw_all(folder, [f"{index}.png" for index in range(first, first + 3)])
+    csv.write_bytes(data)
+    separator = () if name == "quotes" else ("--separator", ";")
+    ran = convert("--row-names", "{}.png", "--first-row", first, *separator)
+    assert (ran.rc, ran.stderr) == (0, "")
+    assert found(out, folder) == {
+        f"{first}.png": "AB", f"{first + 1}.png": "C,D", f"{first + 2}.png": "EF",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("row_names", "name"),
+    [("{:05}.png", "00007.png"), ("img_{}", "img_7.png"), ("train/{:02}.png", "train/07.png"),
+     ("{}", "7.png")],
+)  # fmt: skip
+def test_row_names_may_be_filled_up_with_zeros_and_lack_the_extension(
+    convert: Tools, folder: Path, csv: Path, out: Path, row_names: str, name: str
+) -> None:
+    names = [name.replace("7", str(index)) for index in range(9)]
+    draw_all(folder, names)
+    csv.write_text("".join(f"L{index}\n" for index in range(9)))
+    assert convert("--row-names", row_names).rc == 0
+    assert found(out, folder) == {name: f"L{index}" for index, name in enumerate(names)}
+
+
+def test_a_first_label_that_reads_like_a_header_is_a_label_where_each_row_has_its_image(
+    convert: Tools, folder: Path, csv: Path, out: Path
+) -> None:
+    draw_all(folder, ["0.png", "1.png"])
+    csv.write_text("text\nwords\n")
+    assert convert("--row-names", "{}.png").rc == 0
+    assert found(out, folder) == {"0.png": "text", "1.png": "words"}
+
+
+def test_a_blank_row_in_the_middle_is_an_empty_label_and_shifts_nothing(
+    convert: Tools, folder: Path, csv: Path
+) -> None:
+    draw_all(folder, ["0.png", "1.png", "2.png"])
+    csv.write_text("AB\n\nCD\n")
+    ran = convert("--row-names", "{}.png")
+    assert ran.rc == 3
+    assert ran.stderr == (
+        f"error: LABEL: {csv}:row 2: the label of 1.png is empty; write its label\n"
+    )
+
+
+def test_rows_that_start_at_the_wrong_number_are_input_that_names_the_flags(
+    convert: Tools, folder: Path, csv: Path
+) -> None:
+    draw_all(folder, ["1.png", "2.png"])
+    csv.write_text("AB\nCD\n")
+    ran = convert("--row-names", "{}.png")
+    assert ran.rc == 3
+    assert ran.stderr == (
+        f"error: INPUT: {csv}:row 1: no image '0.png'; "
+        "add the image or see --row-names and --first-row\n"
+    )
+
+
+def test_two_columns_where_a_label_stands_alone_are_input_with_the_row(
+    convert: Tools, folder: Path, csv: Path
+) -> None:
+    draw_all(folder, ["0.png"])
+    csv.write_text("0.png,AB\n")
+    ran = convert("--row-names", "{}.png")
+    assert ran.rc == 3
+    assert ran.stderr == (
+        f"error: INPUT: {csv}:row 1: 2 columns in place of 1; "
+        "write `label`; quote a cell that holds a comma, or see --separator\n"
+    )
+
+
+@pytest.mark.parametrize("data", ["", "\n\n", "label\n"])
+def test_no_labels_are_input_no_examples(
+    convert: Tools, folder: Path, csv: Path, data: str
+) -> None:
+    draw_all(folder, ["x.png"])
+    csv.write_text(data)
+    ran = convert("--row-names", "{}.png")
+    assert ran.rc == 3
+    assert ran.stderr == (f"error: INPUT: {csv}: no examples; write a row `label` for each image\n")
+
+
+# Labels from names
+
+
+@pytest.mark.parametrize(
+    ("names", "pattern"),
+    [
+        ({"0001_keanuo-9708.png": "keanuo", "0002_ab-1.png": "ab"}, r"_(?P<label>.+)-\d+"),
+        ({"0001_keanuo-9708.png": "keanuo", "0002_ab-1.png": "ab"}, r"^(?P<no>\d+)_(?P<label>\w+)"),
+        ({"23LYM_33.png": "23LYM", "7_1.png": "7"}, r"^[^_]+"),
+        ({"23LYM_33.png": "23LYM", "7_1.png": "7"}, r"(.+)_(\d+)"),
+        ({"0+16_-(2).png": "0+16", "3-1_-(10).png": "3-1"}, r"^(.+)_-\(\d+\)"),
+        ({"AbC1.png": "AbC1", "x.y.png": "x.y"}, r"(.*)\."),
+        ({"[AB]1.png": "AB", "[c].png": "c"}, r"[[](.*)[]]"),
+    ],
+)
+def test_the_label_is_the_group_label_else_the_first_group_else_the_whole_match(
+    convert: Tools, folder: Path, out: Path, names: dict[str, str], pattern: str
+) -> None:
+    draw_all(folder, list(names))
+    ran = convert("--label-from-name", pattern)
+    assert (ran.rc, ran.stderr) == (0, "")
+    assert found(out, folder) == names
+
+
+NO_LABEL = "finds no label in this name"
+
+
+def test_a_name_without_a_label_is_a_fault_of_its_file(convert: Tools, folder: Path) -> None:
+    draw_all(folder, ["AB_1.png", "CD.png", "sub/_7.png"])
+    flag = ("--label-from-name", "^(.*)_")
+    (folder / "sub/_7.png").unlink()
+    ran = convert(*flag)
+    assert ran.rc == 3
+    assert ran.stderr == (
+        f"error: LABEL: {folder}/CD.png: --label-from-name '^(.*)_' {NO_LABEL}; "
+        "rename the file, or mend the expression\n"
+    )
+    draw_all(folder, ["AB_1.png", "CD.png", "sub/_7.png"])
+    ran = convert(*flag)
+    assert ran.rc == 3
+    assert ran.stderr.splitlines() == [
+        f"{folder}/CD.png: --label-from-name '^(.*)_' {NO_LABEL}",
+        f"{folder}/sub/_7.png: --label-from-name '^(.*)_' {NO_LABEL}",
+        f"error: LABEL: {folder}: 2 of 3 images can't be used; "
+        f"rename the file, or mend the expression{SKIP_FIX}",
+    ]
+
+
+@pytest.mark.parametrize("pattern", [r"(?P<label>\d+)?x", r"(\d+)?x", r"()x", r"y|^"])
+def test_a_match_whose_label_is_empty_or_takes_no_part_is_a_fault(
+    convert: Tools, folder: Path, pattern: str
+) -> None:
+    draw_all(folder, ["x.png"])
+    ran = convert("--label-from-name", pattern)
+    assert ran.rc == 3
+    assert ran.stderr == (
+        f"error: LABEL: {folder}/x.png: --label-from-name {pattern!r} {NO_LABEL}; "
+        "rename the file, or mend the expression\n"
+    )
+
+
+def test_all_kinds_of_faults_are_told_by_the_file_and_skip_bad_lists_them_by_name(
+    convert: Tools, folder: Path, out: Path
+) -> None:
+    draw_all(folder, ["AB_1.png", "CD.png", "E!_2.png", "GH_3.png"])
+    (folder / "GH_3.png").write_bytes(b"")
+    flags = ("--label-from-name", "^(.*)_", "--charset", "upper")
+    allowed = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+    ran = convert(*flags)
+    assert ran.rc == 3
+    assert ran.stderr.splitlines() == [
+        f"{folder}/CD.png: --label-from-name '^(.*)_' {NO_LABEL}",
+        f"{folder}/E!_2.png: label 'E!' has '!', which is not of '{allowed}'",
+        f"{folder}/GH_3.png: the file is empty",
+        f"error: LABEL: {folder}: 3 of 4 images can't be used; mend them{SKIP_FIX}",
+    ]
+    ran = convert(*flags, "--skip-bad")
+    assert (ran.rc, ran.stderr) == (0, "")
+    assert ran.stdout.splitlines()[1:] == ["skipped 3 images, listed in the manifest"]
+    assert found(out, folder) == {"AB_1.png": "AB"}
+    assert manifest.load(out).skipped == (
+        f"CD.png: --label-from-name '^(.*)_' {NO_LABEL}",
+        f"E!_2.png: label 'E!' has '!', which is not of '{allowed}'",
+        "GH_3.png: the file is empty",
+    )
+
+
+def test_a_name_that_is_no_text_is_a_fault_and_can_be_skipped(
+    convert: Tools, folder: Path, out: Path
+) -> None:
+    draw_all(folder, ["AB.png", os.fsdecode(b"C\xff.png")])
+    flag = ("--label-from-name", r"^[^.]+")
+    ran = convert(*flag)
+    assert ran.rc == 3
+    assert ran.stderr == (
+        f"error: LABEL: {folder}/C .png: label 'C\\udcff' has a character that can't be printed; "
+        f"{LABEL_FIX}\n"
+    )
+    assert convert(*flag, "--skip-bad").rc == 0
+    assert manifest.load(out).label.charset == "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+    assert manifest.load(out).skipped == (
+        "C\\udcff.png: label 'C\\udcff' has a character that can't be printed",
+    )
+
+
+def test_images_of_all_sub_folders_are_taken_but_hidden_ones_and_other_files(
+    convert: Tools, folder: Path, out: Path
+) -> None:
+    taken = ["AA.png", "b/BB.PNG", "b/c/CC.png", "d e/DD.jpeg"]
+    draw_all(folder, [*taken, ".git/XX.png", "b/._BB.png", "b/.x/YY.png"])
+    for name in ("README.md", "b/Thumbs.db", "labels.txt"):
+        (folder / name).write_text("no image")
+    assert convert("--label-from-name", r"^\w+").rc == 0
+    assert sorted(found(out, folder)) == taken
+
+
+def test_links_to_folders_are_followed_but_not_in_circles(
+    convert: Tools, folder: Path, out: Path, tmp_path: Path
+) -> None:
+    draw_all(folder, ["AA.png"])
+    draw_all(tmp_path / "elsewhere", ["BB.png", "CC.png"])
+    (folder / "link").symlink_to(tmp_path / "elsewhere")
+    (folder / "circle").symlink_to(folder)
+    (tmp_path / "elsewhere/up").symlink_to(folder)
+    assert convert("--label-from-name", r"^\w+").rc == 0
+    assert sorted(splits(out)["train"] + splits(out)["test"]) == ["AA", "BB", "CC"]
+
+
+def test_folders_named_like_images_are_folders(convert: Tools, folder: Path, out: Path) -> None:
+    draw_all(folder, ["a.png/AA.png", "b.jpg/CC.png"])
+    flags = ("--label-from-name", r"^\w+", "--split-folders", "a.png=train,b.jpg=test")
+    assert convert(*flags).rc == 0
+    assert splits(out) == {"train": ["AA"], "test": ["CC"]}
+
+
+@pytest.mark.parametrize("names", [[], ["x.txt"], [".hidden.png"]])
+def test_a_folder_without_images_is_input(convert: Tools, folder: Path, names: list[str]) -> None:
+    folder.mkdir()
+    draw_all(folder, names)
+    ran = convert("--label-from-name", ".+")
+    assert ran.rc == 3
+    assert ran.stderr == (
+        f"error: INPUT: {folder}: no images; name them *.jpg, *.jpeg, *.png, *.bmp, *.gif, *.webp\n"
+    )
+
+
+def test_the_order_of_files_and_the_workers_change_no_byte(
+    data_tools: Tools, tmp_path: Path
+) -> None:
+    names = [f"{part}/{index:02}_{'é' * (index % 3)}{index}.png" for index in range(12)
+             for part in ("train", "val", "more")]  # fmt: skip
+    draw_all(tmp_path / "drawn", names)
+    sets = []
+    for workers in (1, 2):
+        folder, out = tmp_path / f"images{workers}", tmp_path / f"set{workers}"
+        random.Random(workers).shuffle(names)
+        for name in names:
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(tmp_path / "drawn" / name, folder / name)
+        ran = data_tools(
+            "captcha-to-tfrecord", folder, "-", out, "--label-from-name", r"_(.*)\.",
+            "--split-folders", "train=train,val=validation,more=train", "--variable-length",
+            "--workers", workers,
+        )  # fmt: skip
+        assert (ran.rc, ran.stderr) == (0, "")
+        sets.append(files_of(out))
+    assert sets[0] == sets[1]
+
+
+# Folders of splits
+
+
+def test_sub_folders_are_splits_by_names(convert: Tools, folder: Path, out: Path) -> None:
+    draw_all(folder, ["train/AA.png", "train/deep/BB.png", "val/CC.png", "other/DD.png", "EE.png"])
+    ran = convert("--label-from-name", r"^\w+", "--split-folders", "train=train,val=validation")
+    assert (ran.rc, ran.stderr) == (0, "")
+    assert ran.stdout.splitlines() == [
+        f"{out}: 3 captchas: train 2, validation 1",
+        "2 images are in no folder of --split-folders and were left out: EE.png, other/DD.png",
+    ]
+    assert splits(out) == {"train": ["AA", "BB"], "validation": ["CC"]}
+
+
+def test_sub_folders_are_splits_by_a_csv(
+    convert: Tools, folder: Path, csv: Path, out: Path
+) -> None:
+    draw_all(folder, ["train/0.png", "train/1.png", "val/0.png", "val/9.png"])
+    csv.write_text("file,label\ntrain/0.png,AA\nval/0,BB\n./train/1.png,CC\n")
+    ran = convert("--split-folders", "val=validation,train=train")
+    assert (ran.rc, ran.stderr) == (0, "")
+    assert ran.stdout.splitlines() == [
+        f"{out}: 3 captchas: validation 1, train 2",
+        "1 images have no row and were left out: val/9.png",
+    ]
+    assert splits(out) == {"validation": ["BB"], "train": ["AA", "CC"]}
+    assert list(manifest.load(out).splits) == ["validation", "train"]
+
+
+def test_several_folders_may_be_one_split_and_the_innermost_counts(
+    convert: Tools, folder: Path, out: Path
+) -> None:
+    draw_all(folder, ["a/AA.png", "a/held out/BB.png", "c/CC.png"])
+    ran = convert(
+        "--label-from-name", r"^\w+", "--split-folders", "a=train,a/held out/=test,c=train"
+    )
+    assert (ran.rc, ran.stderr) == (0, "")
+    assert splits(out) == {"train": ["AA", "CC"], "test": ["BB"]}
+
+
+def test_equal_images_stay_in_their_folders_splits(convert: Tools, folder: Path, out: Path) -> None:
+    draw_all(folder, ["train/AA.png"])
+    (folder / "val").mkdir()
+    shutil.copy(folder / "train/AA.png", folder / "val/BB.png")
+    assert convert("--label-from-name", r"^\w+", "--split-folders", "train=train,val=test").rc == 0
+    assert splits(out) == {"train": ["AA"], "test": ["BB"]}
+
+
+def test_a_row_outside_the_folders_is_a_fault_of_the_row(
+    convert: Tools, folder: Path, csv: Path
+) -> None:
+    draw_all(folder, ["train/0.png", "1.png"])
+    csv.write_text("train/0.png,AA\n1.png,BB\n")
+    ran = convert("--split-folders", "train=train")
+    assert ran.rc == 3
+    assert ran.stderr == (
+        f"error: INPUT: {csv}:row 2: 1.png lies in no folder of --split-folders; "
+        "name its folder there, or take out the row\n"
+    )
+
+
+def test_a_split_without_examples_is_input(convert: Tools, folder: Path) -> None:
+    draw_all(folder, ["train/AA.png"])
+    (folder / "val").mkdir()
+    ran = convert("--label-from-name", r"^\w+", "--split-folders", "train=train,val=validation")
+    assert ran.rc == 3
+    assert ran.stderr == (
+        f"error: INPUT: {folder}: no examples for the split 'validation'; see --split-folders\n"
+    )
+
+
+def test_a_folder_that_is_not_there_is_config(convert: Tools, folder: Path) -> None:
+    draw_all(folder, ["train/AA.png", "val.png"])
+    for name in ("valid", "val.png", "train/AA.png", "train/val"):
+        ran = convert("--label-from-name", r"^\w+", "--split-folders", f"train=train,{name}=test")
+        assert ran.rc == 2
+        assert ran.stderr == (
+            f"error: CONFIG: --split-folders: no folder '{name}' in {folder}; "
+            "name sub-folders of IMAGES\n"
+        )
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "train", "train=", "=train", "train=a b", "train=train,train=test", "train=train,",
+     "../images/train=train", "/=train", ".=train", "train=../x", "train=train,train/=test"],
+)  # fmt: skip
+def test_a_list_of_folders_that_makes_no_sense_is_config(
+    convert: Tools, folder: Path, text: str
+) -> None:
+    draw_all(folder, ["train/AA.png"])
+    ran = convert("--label-from-name", r"^\w+", "--split-folders", text)
+    assert ran.rc == 2
+    assert ran.stderr == (
+        f"error: CONFIG: --split-folders: {text!r} is not a list of sub-folders and their splits; "
+        "write it like train=train,val=validation\n"
+    )
+
+
+# Unicode
+
+NAMES = ["é", "Å", "ñandú", "が", "각", "ﬁ", "plain", "ỗ"]
+
+
+@pytest.mark.parametrize("on_disk", ["NFC", "NFD"])
+@pytest.mark.parametrize("in_csv", ["NFC", "NFD"])
+@pytest.mark.parametrize("suffix", [".png", ""])
+def test_names_are_found_in_any_unicode_form(
+    convert: Tools, folder: Path, csv: Path, out: Path, on_disk: str, in_csv: str, suffix: str
+) -> None:
+    label_of = {f"{name} ö/{name}": f"L{index}" for index, name in enumerate(NAMES)}
+    draw_all(folder, [unicodedata.normalize(on_disk, name + ".png") for name in label_of])
+    rows = [f"{name}{suffix},{label}\n" for name, label in label_of.items()]
+    csv.write_text(unicodedata.normalize(in_csv, "".join(rows)))
+    ran = convert("--split-folders", unicodedata.normalize(in_csv, "é ö=train") + "," + ",".join(
+        f"{name} ö=train" for name in NAMES[1:]
+    ))  # fmt: skip
+    assert (ran.rc, ran.stderr) == (0, "")
+    assert found(out, folder) == {
+        unicodedata.normalize(on_disk, name + ".png"): label for name, label in label_of.items()
+    }
+
+
+@given(st.text(st.characters(exclude_categories=["C", "Z"], exclude_characters="/."), max_size=9))
+def test_any_name_is_found_in_every_form_of_it(
+    tmp_path_factory: pytest.TempPathFactory, name: str
+) -> None:
+    folder = tmp_path_factory.mktemp("images")
+    path = folder / f"x{name}.png"
+    path.touch()
+    for form in ("NFC", "NFD"):
+        cell = unicodedata.normalize(form, path.name)
+        assert ImageFolder(folder).find(cell) == ImageFolder(folder).find(cell[:-4]) == [path.name]
+
+
+def test_of_two_names_that_differ_by_form_the_exact_one_is_taken(
+    convert: Tools, folder: Path, csv: Path, out: Path
+) -> None:
+    one, two = "é.png", unicodedata.normalize("NFD", "é.png")
+    draw_all(folder, [one, two])
+    csv.write_text(f"{one},AA\n{two},BB\n")
+    assert convert().rc == 0
+    assert found(out, folder) == {one: "AA", two: "BB"}
+
+
+def test_a_name_of_two_images_in_other_forms_is_input_with_both(
+    convert: Tools, folder: Path, csv: Path
+) -> None:
+    forms = ["o\u0302\u0303.png", "ô\u0303.png"]  # ỗ apart, and half apart
+    draw_all(folder, forms)
+    csv.write_text("ỗ.png,AA\n")
+    ran = convert()
+    assert ran.rc == 3
+    assert ran.stderr == (
+        f"error: INPUT: {csv}:row 1: 'ỗ.png' can be {forms[0]} or {forms[1]}; "
+        "write the whole file name\n"
+    )
+
+
+def test_a_label_from_a_name_has_one_character_a_letter_in_either_form(
+    convert: Tools, folder: Path, out: Path
+) -> None:
+    draw_all(folder, [unicodedata.normalize("NFD", "éà.png"), "üö.png"])
+    assert convert("--label-from-name", r"^..(?=\.)").rc == 0
+    assert sorted(found(out, folder).values()) == ["éà", "üö"]
+    assert manifest.load(out).label.max_length == 2
+
+
+def test_a_name_of_thousands_of_folders_is_an_image_that_is_not_there(
+    convert: Tools, folder: Path, csv: Path
+) -> None:
+    draw_all(folder, ["a/0.png"])
+    csv.write_text(f"{'a/' * 5000}0.png,AB\n")
+    ran = convert()
+    assert ran.rc == 3
+    assert ran.stderr.startswith(f"error: INPUT: {csv}:row 1: no image 'a/a/a/")
+
+
+# Any file of labels
+
+LINES = st.lists(
+    st.sampled_from(["0", "1.png", ",", ";", "\t", '"', "\n", "\r\n", "label", "AB", " ", "é", "/"])
+).map("".join)
+
+
+@given(
+    st.one_of(LINES.map(str.encode), st.binary(max_size=40)),
+    st.sampled_from([",", ";", "\t", " "]),
+    st.sampled_from([None, "{}.png", "{:03}"]), st.sampled_from([0, 1]),
+)  # fmt: skip
+def test_any_file_of_labels_gives_rows_and_faults_or_one_error(
+    tmp_path_factory: pytest.TempPathFactory,
+    data: bytes, separator: str, row_names: str | None, first_row: int,
+) -> None:  # fmt: skip
+    folder = tmp_path_factory.mktemp("images")
+    for name in ("0.png", "1.png", "labels.csv"):
+        (folder / name).write_bytes(data)
+    try:
+        rows, faults = read_labels(
+            folder / "labels.csv", ImageFolder(folder),
+            separator=separator, row_names=row_names, first_row=first_row,
+        )  # fmt: skip
+    except DataError as error:
+        assert (error.kind, error.where.split(":")[0]) == (INPUT, str(folder / "labels.csv"))
+    else:
+        assert rows or faults
+        numbers = [found.number for found in (*rows, *faults)]
+        assert len(set(numbers)) == len(numbers)
+        assert len({row.image for row in rows}) == len(rows)
+        for row in rows:
+            assert (folder / row.image).is_file()
+            assert row.label == row.label.strip() != ""
+
+
+# Found by content
+
+
+def test_a_row_finds_a_file_of_any_extension_by_its_whole_name(
+    convert: Tools, folder: Path, csv: Path, out: Path
+) -> None:
+    draw_all(folder, ["0.jfif", "1", "captcha.php"])
+    (folder / "1.d").mkdir()
+    csv.write_text("0.jfif,AA\n1,BB\ncaptcha.php,CC\n")
+    assert convert().rc == 0
+    assert found(out, folder) == {"0.jfif": "AA", "1": "BB", "captcha.php": "CC"}
+
+
+# Flags
+
+
+@pytest.mark.parametrize(
+    ("flags", "reason"),
+    [
+        (["--separator", ""], "--separator is ''; it must be one character"),
+        (["--separator", ";;"], "--separator is ';;'; it must be one character"),
+        (["--separator", r"\n"], r"--separator is '\\n'; it must be one character"),
+        (["--separator", '"'], "--separator is '\"'; it must be one character"),
+        (["--row-names", "img.png"], "--row-names is 'img.png'; write it like {}.jpg"),
+        (["--row-names", "{}{}.png"], "--row-names is '{}{}.png'; write it like {}.jpg"),
+        (["--row-names", "{0.real}"], "--row-names is '{0.real}'; write it like {}.jpg"),
+        (["--separator", "\x01"], r"--separator is '\x01'; not all of it can be printed"),
+        (
+            ["--row-names", "\udcff{}.png"],
+            r"--row-names is '\udcff{}.png'; not all of it can be printed",
+        ),
+        (["--row-names", "{:99}"], "--row-names is '{:99}'; write it like {}.jpg"),
+        (["--first-row", "1"], "--first-row needs --row-names"),
+        (
+            ["--label-from-name", "x"],
+            "--label-from-name takes no file of labels; write - for LABELS",
+        ),
+        (
+            ["--split-folders", "a=train", "--split", "train=0.9,test=0.1"],
+            "--split and --split-folders are both given; give one",
+        ),
+        (["--resize", "80"], "--resize is '80'; write width and height like 80x20"),
+        (["--resize", "0x20"], "--resize is '0x20'; write width and height like 80x20"),
+        (["--pad", "80x20x3"], "--pad is '80x20x3'; write width and height like 80x20"),
+        (["--pad=-80x20"], "--pad is '-80x20'; write width and height like 80x20"),
+        (["--pad", "80x20", "--resize", "80x20"], "--resize and --pad are both given; give one"),
+    ],
+)
+def test_flags_that_make_no_sense_with_a_csv_are_config(
+    convert: Tools, folder: Path, flags: list[str], reason: str
+) -> None:
+    write_captchas(folder, ["AB"])
+    ran = convert(*flags)
+    assert (ran.rc, ran.stderr) == (
+        2, f"error: CONFIG: command line: {reason}; see data_tools captcha-to-tfrecord --help\n"
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("flags", "reason"),
+    [
+        ([], "LABELS is -; say with --label-from-name where the labels are"),
+        (
+            ["--label-from-name", "(x"],
+            "--label-from-name is '(x': missing ), unterminated subpattern at position 0",
+        ),
+        (
+            ["--label-from-name", "x{99999999999}"],
+            "--label-from-name is 'x{99999999999}': the repetition number is too large",
+        ),
+        (
+            ["--label-from-name", "x\udcff"],
+            r"--label-from-name is 'x\udcff'; not all of it can be printed",
+        ),
+        (
+            ["--label-from-name", "x", "--row-names", "{}"],
+            "--label-from-name and flags of a file of labels are given; give one",
+        ),
+        (
+            ["--label-from-name", "x", "--separator", ";"],
+            "--label-from-name and flags of a file of labels are given; give one",
+        ),
+    ],
+)
+def test_flags_that_make_no_sense_without_a_csv_are_config(
+    convert: Tools, folder: Path, flags: list[str], reason: str
+) -> None:
+    draw_all(folder, ["x.png"])
+    ran = convert(*flags)
+    assert (ran.rc, ran.stderr) == (
+        2, f"error: CONFIG: command line: {reason}; see data_tools captcha-to-tfrecord --help\n"
+    )  # fmt: skip
+
+
+def test_the_manifest_names_the_flags_that_decide_the_content(
+    convert: Tools, folder: Path, out: Path
+) -> None:
+    draw_all(folder, ["train/AA.png"])
+    flags = ("--split-folders", "train=train", "--label-from-name", r"^\w+", "--resize", "48x12")
+    assert convert(*flags, "--transcode").rc == 0
+    assert manifest.load(out).created_from["arguments"] == [
+        "--split-folders=train=train", "--separator=,", "--row-names=None", "--first-row=0",
+        r"--label-from-name=^\w+", "--charset=None", "--case=keep", "--length=None",
+        "--variable-length=True", "--shards=4", "--image-encoding=original", "--transcode=True",
+        "--resize=48x12", "--pad=None", "--skip-bad=False",
+    ]  # fmt: skip
+
+
+def test_without_them_the_manifest_names_the_defaults(
+    convert: Tools, folder: Path, csv: Path, out: Path
+) -> None:
+    write_captchas(folder, ["AB"])
+    assert convert().rc == 0
+    arguments = manifest.load(out).created_from["arguments"]
+    assert arguments[:4] == [
+        "--split=train=0.9,test=0.1", "--separator=,", "--row-names=None", "--first-row=0",
+    ]  # fmt: skip
