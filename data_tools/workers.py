@@ -19,13 +19,12 @@ from multiprocessing.context import SpawnProcess
 from multiprocessing.process import BaseProcess
 from typing import Any, TypeVar
 
-from data_tools import launch_env
+from data_tools import interrupts, launch_env
 from data_tools.errors import HOST, DataError
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")
 
-INTERRUPTS = {signal.SIGINT, signal.SIGTERM}
 SAFE_PATH = "PYTHONSAFEPATH"
 
 
@@ -77,20 +76,12 @@ def _interrupts_held() -> Iterator[None]:
     is what the new processes inherit; it doesn't hold in ours, where numpy's threads take signals.
     """
     resource_tracker.ensure_running()  # which would unblock them when it starts
-    came: list[int] = []
-    handlers = {
-        number: signal.signal(number, lambda number, _: came.append(number))
-        for number in INTERRUPTS
-    }
-    signal.pthread_sigmask(signal.SIG_BLOCK, INTERRUPTS)
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, INTERRUPTS)
-        for number, handler in handlers.items():
-            signal.signal(number, handler)
-        for late in came:
-            signal.raise_signal(late)
+    with interrupts.held():
+        signal.pthread_sigmask(signal.SIG_BLOCK, interrupts.INTERRUPTS)
+        try:
+            yield
+        finally:
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, interrupts.INTERRUPTS)
 
 
 @contextmanager

@@ -14,7 +14,7 @@ import shutil
 import tempfile
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
@@ -22,7 +22,7 @@ from typing import BinaryIO
 import numpy as np
 import numpy.typing as npt
 
-from data_tools import schema, tfrecord
+from data_tools import interrupts, schema, tfrecord
 from data_tools.durable import lock, sync_folder, write_synced
 from data_tools.errors import CONFIG, DataError, from_os_error
 from data_tools.manifest import FILE_NAME, Manifest, Shard, Split, dump
@@ -79,6 +79,19 @@ def _sole_writer(folder: Path) -> Iterator[None]:
     While it is unfinished it holds a mark, so that nothing else of that name is ever emptied. The
     mark is locked, so that two never write to one folder.
     """
+    with ExitStack() as stack:
+        with interrupts.held():  # or nobody would remove what has just been made
+            _make_folder(folder)
+            stack.enter_context(_locked_mark(folder))
+            clearing = stack.enter_context(ExitStack())
+            clearing.callback(_clear, folder)
+        _empty(folder)
+        yield
+        clearing.pop_all()
+
+
+def _make_folder(folder: Path) -> None:
+    """Raises CONFIG where something else has that name."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except FileExistsError as error:
@@ -86,16 +99,14 @@ def _sole_writer(folder: Path) -> Iterator[None]:
     left = list(folder.iterdir())
     if folder.is_symlink() or (left and folder / MARK not in left):
         raise _not_ours(folder)
-    with _locked_mark(folder):
-        try:
-            _empty(folder)
-            yield
-        except BaseException:
-            with suppress(OSError):
-                _empty(folder)
-                (folder / MARK).unlink()
-                folder.rmdir()
-            raise
+
+
+def _clear(folder: Path) -> None:
+    """Removes the folder, its mark last, as far as the disk lets us."""
+    with suppress(OSError):
+        _empty(folder)
+        (folder / MARK).unlink()
+        folder.rmdir()
 
 
 def _not_ours(folder: Path) -> DataError:

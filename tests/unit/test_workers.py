@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from data_tools import workers
+from data_tools import interrupts, workers
 from data_tools.errors import INPUT, DataError
 
 # More than a pipe holds: a worker may be killed while a task is on its way to it.
@@ -109,11 +109,11 @@ def test_results_that_nobody_takes_leave_no_worker() -> None:
 
 def test_workers_never_see_ctrl_c_or_sigterm_and_the_parent_does_again() -> None:
     masks = run_all(blocked_signals, range(4), 2)
-    assert all(mask >= workers.INTERRUPTS for mask in masks)
-    assert not workers.INTERRUPTS & signal.pthread_sigmask(signal.SIG_BLOCK, [])
+    assert all(mask >= interrupts.INTERRUPTS for mask in masks)
+    assert not interrupts.INTERRUPTS & signal.pthread_sigmask(signal.SIG_BLOCK, [])
 
 
-@pytest.mark.parametrize("number", sorted(workers.INTERRUPTS))
+@pytest.mark.parametrize("number", sorted(interrupts.INTERRUPTS))
 def test_an_interrupt_while_workers_start_is_answered_when_they_have(
     monkeypatch: pytest.MonkeyPatch, number: int
 ) -> None:
