@@ -25,8 +25,13 @@ COMMANDS = {
     "svhn-to-tfrecord": (
         "data_tools.convert_svhn", "SvhnToTfrecord", "convert the cropped digits of SVHN",
     ),
-    "verify": ("data_tools.verify", "Verify", "check every byte of a data set"),
+    "verify": ("data_tools.verify", "Verify", "check every byte of a data set, or TFRecord files"),
     "info": ("data_tools.info", "Info", "show what is in a data set"),
+    "preview": ("data_tools.preview", "Preview", "draw images with their labels"),
+    "reshard": (
+        "data_tools.reshard", "Reshard",
+        "change the shards of a data set, or make one of TFRecord files",
+    ),
 }  # fmt: skip
 """Module, flags and summary; only the module that is asked for is imported."""
 

@@ -15,7 +15,7 @@ from typing import Any
 import data_tools
 from data_tools import images
 from data_tools.errors import CONFIG, INPUT, DataError
-from data_tools.flags import ImageFlags
+from data_tools.flags import ImageFlags, StoringFlags
 from data_tools.manifest import ImageSpec, LabelSpec, Manifest
 from data_tools.sources.captcha import Fault, Row
 from data_tools.workers import run_tasks
@@ -190,7 +190,7 @@ def _records(chunk: Chunk, done: ConvertedChunk) -> Iterator[tuple[str, bytes]]:
         path = chunk.source / row.image
         try:
             data = images.read(path)
-            kept, encoding, pixels = _fitted(data, str(path), chunk.flags)
+            kept, encoding, pixels = fitted(data, str(path), chunk.flags)
         except DataError as error:
             done.faults.append(Fault(row.number, error.kind, error.where, error.reason, error.fix))
             continue
@@ -203,7 +203,7 @@ def _records(chunk: Chunk, done: ConvertedChunk) -> Iterator[tuple[str, bytes]]:
         yield split_of(sha256, chunk.shares), chunk.record(kept, row.label)
 
 
-def _fitted(data: bytes, where: str, flags: ImageFlags) -> tuple[bytes, str, images.Pixels]:
+def fitted(data: bytes, where: str, flags: StoringFlags) -> tuple[bytes, str, images.Pixels]:
     """Returns the bytes to keep of an image file, their encoding and their pixels."""
     kept, encoding, pixels = images.stored(data, where, transcode=flags.transcode)
     if (frame := flags.frame()) is not None:

@@ -1,5 +1,6 @@
 """Writes that survive a crash: flushed to the disk, and whole under their final name."""
 
+import contextlib
 import fcntl
 import os
 from pathlib import Path
@@ -14,10 +15,18 @@ def write_synced(path: Path, data: bytes | memoryview) -> None:
 
 
 def write_atomically(path: Path, data: bytes) -> None:
-    """Replaces a file in one step: readers see the old bytes or the new ones."""
+    """Replaces a file in one step: readers see the old bytes or the new ones.
+
+    After an error nothing new is left.
+    """
     temporary = path.with_name(path.name + ".incomplete")
-    write_synced(temporary, data)
-    temporary.replace(path)
+    try:
+        write_synced(temporary, data)
+        temporary.replace(path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            temporary.unlink()
+        raise
     sync_folder(path.parent)
 
 

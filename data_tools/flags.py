@@ -15,6 +15,7 @@ import tyro
 from data_tools import charsets
 
 SET_NAME = re.compile(r"\w[\w.-]*")
+SHAPE = re.compile(r"[1-9]\d{0,4}x[1-9]\d{0,4}x[13]")
 FRAME = re.compile(r"([1-9][0-9]{0,4})x([1-9][0-9]{0,4})")
 ROW_NAMES = re.compile(r"[^{}]*\{(:0[1-9])?\}[^{}]*")
 DEFAULT_SPLIT = "train=0.9,test=0.1"
@@ -32,6 +33,24 @@ def check_positive(**flags: int | None) -> None:
 def default_workers() -> int:
     """The cores that this process may use."""
     return len(os.sched_getaffinity(0))
+
+
+def named_charset(flag: str | None) -> str | None:
+    """Returns the characters that --charset asks for, by name or by themselves.
+
+    Raises:
+        ValueError: it is no set of characters that labels can have.
+    """
+    if flag is None:
+        return None
+    characters = charsets.CHARSETS.get(flag, flag)
+    if not 0 < len(characters) <= charsets.MAX_CHARSET:
+        raise ValueError(f"--charset has {len(characters)} characters; 1 to 256 can be told")
+    if not characters.isprintable():
+        raise ValueError(f"--charset is {flag!r}; not all of it can be printed")
+    if len(set(characters)) < len(characters):
+        raise ValueError(f"--charset is {flag!r}; it names a character twice")
+    return characters
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -72,7 +91,34 @@ class MakeCaptcha:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class ImageFlags:
+class StoringFlags:
+    """How encoded images are stored."""
+
+    image_encoding: Literal["original", "raw"] = "original"
+    """Keep the files' own bytes, or store the pixels, uint8 HWC."""
+    transcode: bool = False
+    """Take BMP, GIF (its first frame) and WEBP too, stored as PNG."""
+    resize: Annotated[str | None, tyro.conf.arg(metavar="WxH")] = None
+    """Scale every image to this width and height by Lanczos's filter, and store it as PNG."""
+    pad: Annotated[str | None, tyro.conf.arg(metavar="WxH")] = None
+    """Put every image in the middle of a white one of this width and height, stored as PNG."""
+
+    def __post_init__(self) -> None:
+        for flag, text in (("--resize", self.resize), ("--pad", self.pad)):
+            if text is not None and not FRAME.fullmatch(text):
+                raise ValueError(f"{flag} is {text!r}; write width and height like 80x20")
+        if self.resize is not None and self.pad is not None:
+            raise ValueError("--resize and --pad are both given; give one")
+
+    def frame(self) -> tuple[int, int] | None:
+        """Width and height of --resize or --pad, None without."""
+        text = self.resize or self.pad
+        match = text and FRAME.fullmatch(text)
+        return (int(match[1]), int(match[2])) if match else None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ImageFlags(StoringFlags):
     """What all conversions of image files share."""
 
     split: Annotated[
@@ -84,14 +130,6 @@ class ImageFlags:
     in place of --split."""
     shards: int = 4
     """Files a split, at most."""
-    image_encoding: Literal["original", "raw"] = "original"
-    """Keep the files' own bytes, or store the pixels, uint8 HWC."""
-    transcode: bool = False
-    """Take BMP, GIF (its first frame) and WEBP too, stored as PNG."""
-    resize: Annotated[str | None, tyro.conf.arg(metavar="WxH")] = None
-    """Scale every image to this width and height by Lanczos's filter, and store it as PNG."""
-    pad: Annotated[str | None, tyro.conf.arg(metavar="WxH")] = None
-    """Put every image in the middle of a white one of this width and height, stored as PNG."""
     skip_bad: bool = False
     """Leave out rows with a fault and list them in the manifest, rather than refuse them all."""
     name: str
@@ -107,21 +145,11 @@ class ImageFlags:
         check_positive(shards=self.shards, workers=self.workers)
         if not SET_NAME.fullmatch(self.name):
             raise ValueError(f"--name is {self.name!r}; it may hold letters, digits, ., - and _")
-        for flag, text in (("--resize", self.resize), ("--pad", self.pad)):
-            if text is not None and not FRAME.fullmatch(text):
-                raise ValueError(f"{flag} is {text!r}; write width and height like 80x20")
-        if self.resize is not None and self.pad is not None:
-            raise ValueError("--resize and --pad are both given; give one")
+        StoringFlags.__post_init__(self)
         if self.split_folders is not None and self.split != _NOT_GIVEN:
             raise ValueError("--split and --split-folders are both given; give one")
         if self.split == _NOT_GIVEN:
             object.__setattr__(self, "split", DEFAULT_SPLIT)
-
-    def frame(self) -> tuple[int, int] | None:
-        """Width and height of --resize or --pad, None without."""
-        text = self.resize or self.pad
-        match = text and FRAME.fullmatch(text)
-        return (int(match[1]), int(match[2])) if match else None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -191,13 +219,7 @@ class CaptchaToTfrecord(ImageFlags):
         check_positive(length=self.length)
         if self.length is not None and self.variable_length:
             raise ValueError("--length and --variable-length are both given; give one")
-        characters = self.characters()
-        if characters is not None and not 0 < len(characters) <= charsets.MAX_CHARSET:
-            raise ValueError(f"--charset has {len(characters)} characters; 1 to 256 can be told")
-        if characters is not None and not characters.isprintable():
-            raise ValueError(f"--charset is {self.charset!r}; not all of it can be printed")
-        if characters is not None and len(set(characters)) < len(characters):
-            raise ValueError(f"--charset is {self.charset!r}; it names a character twice")
+        named_charset(self.charset)
 
     def delimiter(self) -> str:
         """What --separator stands for."""
@@ -212,7 +234,7 @@ class CaptchaToTfrecord(ImageFlags):
 
     def characters(self) -> str | None:
         """The charset that was asked for, by name or by its characters."""
-        return None if self.charset is None else charsets.CHARSETS.get(self.charset, self.charset)
+        return named_charset(self.charset)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -240,6 +262,16 @@ class FolderToTfrecord(ImageFlags):
 
 _LAST = Path("\0")
 """OUT when tyro gives all paths to SRC, as it does where flags follow them."""
+
+
+def _part_src_and_out(command: "CifarToTfrecord | Reshard") -> None:
+    """Takes OUT from the end of SRC if need be; ValueError when one of them is missing."""
+    if command.out == _LAST:
+        *src, out = command.src or [_LAST]
+        object.__setattr__(command, "src", tuple(src))
+        object.__setattr__(command, "out", out)
+    if not command.src:
+        raise ValueError("SRC and OUT are both needed")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -274,12 +306,7 @@ class CifarToTfrecord:
         check_positive(shards=self.shards, workers=self.workers)
         if self.validation < 0:
             raise ValueError(f"--validation is {self.validation}; it must not be negative")
-        if self.out == _LAST:
-            *src, out = self.src or [_LAST]
-            object.__setattr__(self, "src", tuple(src))
-            object.__setattr__(self, "out", out)
-        if not self.src:
-            raise ValueError("SRC and OUT are both needed")
+        _part_src_and_out(self)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -306,17 +333,28 @@ class SvhnToTfrecord:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Verify:
-    """Checks counts, sizes, hashes, every record's checksums and content, and the offsets."""
+    """Checks a data set's counts, sizes, hashes, checksums and offsets, or any TFRecord files."""
 
-    folder: tyro.conf.Positional[Path]
-    """Data set folder."""
+    paths: Annotated[
+        tuple[Path, ...], tyro.conf.Positional,
+        tyro.conf.arg(metavar="PATH [PATH ...]", help_behavior_hint="(required)"),
+    ]  # fmt: skip
+    """Data set folder, or TFRecord files, plain or compressed by GZIP or ZLIB."""
+    deep: bool = False
+    """Parse each record and, of a data set, decode its image and label too."""
+    json: bool = False
+    """Print JSON."""
     debug: bool = False
     """Show tracebacks."""
+
+    def __post_init__(self) -> None:
+        if not self.paths:
+            raise ValueError("PATH is needed: a data set folder, or TFRecord files")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Info:
-    """Shows the splits of a data set, its images and how often each class or character occurs."""
+    """Shows what is in a data set: counts of classes and characters, duplicates, conflicts."""
 
     folder: tyro.conf.Positional[Path]
     """Data set folder."""
@@ -324,3 +362,85 @@ class Info:
     """Print JSON."""
     debug: bool = False
     """Show tracebacks."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Preview:
+    """Draws images of a data set with their labels below them, as one picture."""
+
+    folder: tyro.conf.Positional[Path]
+    """Data set folder."""
+    image: Path
+    """PNG file to write."""
+    count: int = 64
+    """Number of images, at most."""
+    split: str | None = None
+    """Which split; the first one if not given."""
+    seed: int = 0
+    """Which images are chosen; they are shown in the order of the records."""
+    debug: bool = False
+    """Show tracebacks."""
+
+    def __post_init__(self) -> None:
+        check_positive(count=self.count)
+        if self.seed < 0:
+            raise ValueError(f"--seed is {self.seed}; it must not be negative")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Reshard(StoringFlags):
+    """Writes the records of a data set to other shards, or makes a data set of TFRecord files."""
+
+    src: Annotated[
+        tuple[Path, ...], tyro.conf.Positional,
+        tyro.conf.arg(metavar="SRC [SRC ...]", help_behavior_hint="(required)"),
+    ]  # fmt: skip
+    """Data set folder, whose records keep their order and splits; or files of tf.train.Examples
+    with --charset and --shape, or with --image-key and --label-key."""
+    out: Annotated[
+        Path, tyro.conf.Positional,
+        tyro.conf.arg(metavar="OUT", help_behavior_hint="(required)"),
+    ] = _LAST  # fmt: skip
+    """Data set folder to make."""
+    shards: int = 4
+    """Files a split, at most."""
+    charset: str | None = None
+    """Of files in the course's layout, whose labels are one uint8 a character: its place in these
+    characters, or in a named charset: digits, upper, lower, upper-digits, lower-digits, letters,
+    alnum."""
+    shape: str | None = None
+    """HEIGHTxWIDTHxCHANNELS, such as 20x80x3, of files whose images are raw uint8."""
+    image_key: str | None = None
+    """The feature that holds the image: JPEG or PNG, or raw with --shape."""
+    label_key: str | None = None
+    """The feature that holds the label: an int64, the number of a class, or a UTF-8 text."""
+    split: str | None = None
+    """Of files, the splits and their shares, by the hash of the image: train=0.9,test=0.1 if not
+    given. A data set keeps its own."""
+    split_files: Annotated[str | None, tyro.conf.arg(metavar="NAME=SPLIT,...")] = None
+    """Names of files, with * and ?, and the splits that their examples come into, like
+    `*train*=train,*test*=test`, in place of --split."""
+    name: str | None = None
+    """First part of the shards' names; as it was, or `captcha` or `classes`, if not given."""
+    overwrite: bool = False
+    """Replace OUT if it exists, once the new one is whole."""
+    debug: bool = False
+    """Show tracebacks."""
+
+    def __post_init__(self) -> None:
+        StoringFlags.__post_init__(self)
+        check_positive(shards=self.shards)
+        if self.name is not None and not SET_NAME.fullmatch(self.name):
+            raise ValueError(f"--name is {self.name!r}; it may hold letters, digits, ., - and _")
+        for flag, text in (
+            ("--image-key", self.image_key), ("--label-key", self.label_key),
+            ("--split-files", self.split_files),
+        ):  # fmt: skip
+            if text is not None and not text.isprintable():  # the manifest holds it
+                raise ValueError(f"{flag} is {text!r}; not all of it can be printed")
+        if self.split is not None and self.split_files is not None:
+            raise ValueError("--split and --split-files are both given; give one")
+        named_charset(self.charset)
+        if self.shape is not None and not SHAPE.fullmatch(self.shape):
+            raise ValueError(f"--shape is {self.shape!r}; write it like 20x80x3, of grey 20x80x1")
+        _part_src_and_out(self)

@@ -206,17 +206,20 @@ def check_sizes(folder: Path, split: Split) -> None:
         DataError: INTEGRITY with the first shard that is missing, cut or grown.
     """
     for shard in split.shards:
-        path = folder / shard.file
-        if not path.is_file():
-            raise DataError(
-                INTEGRITY, path, "the shard is missing", fix="convert the data set again"
-            )
-        size = path.stat().st_size
-        if size != shard.bytes:
-            raise DataError(
-                INTEGRITY, path, f"{size} bytes, the manifest says {shard.bytes}",
-                fix="convert the data set again",
-            )  # fmt: skip
+        check_size(folder, shard)
+
+
+def check_size(folder: Path, shard: Shard) -> None:
+    """Checks that one shard is there and has its size, as `check_sizes` does."""
+    path = folder / shard.file
+    if not path.is_file():
+        raise DataError(INTEGRITY, path, "the shard is missing", fix="convert the data set again")
+    size = path.stat().st_size
+    if size != shard.bytes:
+        raise DataError(
+            INTEGRITY, path, f"{size} bytes, the manifest says {shard.bytes}",
+            fix="convert the data set again",
+        )  # fmt: skip
 
 
 def load_offsets(path: Path) -> np.ndarray:

@@ -178,17 +178,18 @@ def decode_record(
         ) from error  # fmt: skip
 
 
-def text_of(record: bytes, manifest: Manifest, where: str) -> str:
-    """Returns the label of a record as text, of a class its name, without decoding the image.
+def image_and_text(record: bytes, manifest: Manifest, where: str) -> tuple[bytes, str]:
+    """Returns the stored image of a record, undecoded, and its label as text, of a class its name.
 
     Raises:
         DataError: INTEGRITY `where` when it has none.
     """
     try:
         features = tfrecord.decode_example(record)
+        image = _one_bytes(features, "image")
         if manifest.classes is not None:
-            return manifest.classes[_class_of(features, "label", manifest.classes)]
-        return _one_bytes(features, "text").decode()
+            return image, manifest.classes[_class_of(features, "label", manifest.classes)]
+        return image, _one_bytes(features, "text").decode()
     except ValueError as error:
         raise DataError(
             INTEGRITY, where, f"not a record of this data set: {error}",

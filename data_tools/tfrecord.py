@@ -19,12 +19,17 @@ import numpy as np
 import numpy.typing as npt
 
 from data_tools.errors import INTEGRITY, DataError, os_errors
+from data_tools.inflate import Inflated
+from data_tools.inflate import compression_of as compression_by_magic
 
 Values = list[bytes] | list[int] | list[float]
 
 HEADER_BYTES = 12
 FOOTER_BYTES = 4
+MAX_INFLATED = 1 << 27
+"""Framed bytes of a record in a compressed file, whose size tells nothing of what comes out."""
 _AGAIN = "get the file again or convert the data set again"
+_CUT = "the file ends inside the record"
 
 _VARINT, _FIXED64, _LENGTH_DELIMITED, _FIXED32 = 0, 1, 2, 5
 _BYTES_LIST, _FLOAT_LIST, _INT64_LIST = 1, 2, 3
@@ -69,7 +74,8 @@ def unframe(buffer: bytes | memoryview, start: int, stop: int, where: str) -> by
 def read_records(path: Path) -> Iterator[tuple[int, bytes]]:
     """Yields (byte offset of the framed record, record) of a TFRecord file, in order.
 
-    Memory holds one record at a time.
+    A file compressed by GZIP or ZLIB is told by its first bytes; its offsets are those of the
+    uncompressed bytes. Memory holds one record at a time.
 
     Raises:
         DataError: INTEGRITY with record and byte offset at any cut or flipped bit; INPUT when the
@@ -77,33 +83,67 @@ def read_records(path: Path) -> Iterator[tuple[int, bytes]]:
     """
     with os_errors(path), path.open("rb") as file:
         size = os.fstat(file.fileno()).st_size
+        compression = _sniff(file)
+        source = Inflated(file, compression) if compression else file
         offset = index = 0
-        while offset < size:
-            record, fault = _read_record(file, size - offset)
+        while True:
+            # Compared before reading: a wild length must not become a wild allocation.
+            available = MAX_INFLATED if compression else size - offset
+            record, fault = _read_record(source, available)
             if fault:
                 raise DataError(
                     INTEGRITY, path, f"record {index}", f"byte {offset}", fault, fix=_AGAIN
                 )
+            if record is None:
+                return
             yield offset, record
             offset += HEADER_BYTES + len(record) + FOOTER_BYTES
             index += 1
 
 
-def _read_record(file: BinaryIO, available: int) -> tuple[bytes, str]:
-    """The next record and what is wrong with it; `available` is the rest of the file in bytes."""
-    header = file.read(HEADER_BYTES)
-    if fault := _header_fault(header):
-        return b"", _compression(header) or fault
-    # Compared before reading: a wild length must not become a wild allocation.
-    if HEADER_BYTES + _length(header) + FOOTER_BYTES > available:
-        return b"", "the file ends inside the record"
-    record = file.read(_length(header))
-    return record, _body_fault(record, file.read(FOOTER_BYTES))
+def compression_of(path: Path) -> str | None:
+    """Returns "gzip" or "zlib" when a TFRecord file is compressed, None when it isn't.
+
+    Raises:
+        DataError: INPUT when the file can't be read.
+    """
+    with os_errors(path), path.open("rb") as file:
+        return _sniff(file)
+
+
+def _sniff(file: BinaryIO) -> str | None:
+    """The compression of a file by its start; a length may look like it, but has its checksum."""
+    start = file.read(HEADER_BYTES)
+    file.seek(0)
+    return compression_by_magic(start) if _header_fault(start) else None
+
+
+def _read_record(source: BinaryIO | Inflated, available: int) -> tuple[bytes | None, str]:
+    """The next record, None at the end, and what is wrong with it.
+
+    Args:
+        source: at the record's start.
+        available: the framed bytes that a record may have.
+    """
+    try:
+        header = source.read(HEADER_BYTES)
+        if not header:
+            return None, ""
+        if fault := _header_fault(header):
+            return None, fault
+        if HEADER_BYTES + _length(header) + FOOTER_BYTES > available:
+            plain = not isinstance(source, Inflated)
+            return None, _CUT if plain else f"a compressed record of {_length(header)} bytes"
+        record = source.read(_length(header))
+        footer = source.read(FOOTER_BYTES)
+    except ValueError as error:  # of the compressed stream
+        return None, str(error)
+    return record, _CUT if len(footer) < FOOTER_BYTES else _body_fault(record, footer)
 
 
 def _header_fault(header: bytes) -> str:
     if len(header) < HEADER_BYTES:
-        return "the file ends inside the record"
+        return _CUT
     return "" if _masked_crc(header[:8]) == header[8:] else "the checksum of the length is wrong"
 
 
@@ -113,15 +153,6 @@ def _body_fault(record: bytes, footer: bytes) -> str:
 
 def _length(header: bytes) -> int:
     return int.from_bytes(header[:8], "little")
-
-
-def _compression(header: bytes) -> str:
-    """Says when a header that isn't a TFRecord's is that of gzip or zlib."""
-    if header.startswith(b"\x1f\x8b"):
-        return "the file is compressed by gzip, not a plain TFRecord"
-    if header.startswith(b"\x78") and int.from_bytes(header[:2], "big") % 31 == 0:
-        return "the file is compressed by zlib, not a plain TFRecord"
-    return ""
 
 
 def _masked_crc(data: bytes | npt.NDArray[np.uint8]) -> bytes:

@@ -609,8 +609,9 @@ def reframed(row: dict[str, tfrecord.Values]) -> bytes:
 
 def test_verify_passes_a_whole_set(data_tools: Tools, cifar10: Path, cifar100: Path) -> None:
     for out, counts in ((cifar10, "train 11, test 3"), (cifar100, "train 5, test 2")):
-        ran = data_tools("verify", out)
-        assert (ran.rc, ran.stdout, ran.stderr) == (0, f"{out}: ok: {counts}\n", "")
+        for flags in ((), ("--deep",)):
+            ran = data_tools("verify", out, *flags)
+            assert (ran.rc, ran.stdout, ran.stderr) == (0, f"{out}: ok: {counts}\n", "")
 
 
 def test_verify_names_a_flipped_byte_by_file_record_and_offset(
@@ -654,7 +655,7 @@ def test_verify_names_a_label_above_the_last_by_record(
     rows[1][key] = [count]
     framed = list(map(reframed, rows))
     resign(damaged, b"".join(framed))
-    ran = data_tools("verify", damaged)
+    ran = data_tools("verify", damaged, "--deep")
     assert (ran.rc, ran.stderr) == (
         4,
         f"error: INTEGRITY: {path}:record 1:byte {len(framed[0])}: not a record of this data "
@@ -669,7 +670,7 @@ def test_verify_finds_a_label_that_is_changed_to_another_class(
     rows = [tfrecord.decode_example(record) for _, record in tfrecord.read_records(path)]
     rows[1]["label"] = [(int(rows[1]["label"][0]) + 1) % 10]
     path.write_bytes(b"".join(map(reframed, rows)))
-    ran = data_tools("verify", damaged)
+    ran = data_tools("verify", damaged, "--deep")
     assert ran.rc == 4
     assert ran.stderr.startswith(f"error: INTEGRITY: {path}: SHA-256 ")
 
@@ -682,7 +683,7 @@ def test_verify_finds_class_names_that_are_not_the_manifests(
     path.unlink()
     if change == "changed":
         path.write_text("\n".join(reversed(CLASSES10)) + "\n")
-    ran = data_tools("verify", damaged)
+    ran = data_tools("verify", damaged, "--deep")
     assert (ran.rc, ran.stderr) == (
         4,
         f"error: INTEGRITY: {path}: not what the manifest says; convert the data set again\n",
@@ -702,6 +703,7 @@ def test_info_counts_each_class_over_all_splits(data_tools: Tools, cifar10: Path
         f"  train: 11 examples, 4 shards, {11 * length} bytes",
         f"  test: 3 examples, 3 shards, {3 * length} bytes",
         "  classes: " + " ".join(f"{name}:{n}" for name, n in zip(CLASSES10, counts, strict=True)),
+        "  duplicates: none",
     ]
 
 

@@ -136,12 +136,12 @@ def test_a_superclass_that_does_not_fit_the_manifest_is_integrity(
 
 def test_the_text_of_a_class_record_is_the_name_of_its_class() -> None:
     found = [
-        schema.text_of(schema.class_record(IMAGE, label), manifest_of(10), "here")
+        schema.image_and_text(schema.class_record(IMAGE, label), manifest_of(10), "here")
         for label in (0, 9)
     ]
-    assert found == ["class 0", "class 9"]
+    assert found == [(IMAGE, "class 0"), (IMAGE, "class 9")]
     with pytest.raises(DataError) as caught:
-        schema.text_of(schema.class_record(IMAGE, 10), manifest_of(10), "set/shard:record 7")
+        schema.image_and_text(schema.class_record(IMAGE, 10), manifest_of(10), "set/shard:record 7")
     assert str(caught.value) == (
         "error: INTEGRITY: set/shard:record 7: not a record of this data set: "
         f"label 10 of 10 classes; {FIX}"

@@ -16,7 +16,7 @@ RunCli = Callable[..., Ran]
 ROOT = Path(__file__).resolve().parents[2]
 SUBCOMMANDS = [
     "download", "make-captcha", "captcha-to-tfrecord", "cifar-to-tfrecord", "folder-to-tfrecord",
-    "svhn-to-tfrecord", "verify", "info",
+    "svhn-to-tfrecord", "verify", "info", "preview", "reshard",
 ]  # fmt: skip
 HELPS = [
     ["data_tools", "--help"],
@@ -78,8 +78,10 @@ print(sorted({"tensorflow", "horovod", "keras"} & set(sys.modules)), file=sys.st
     out = str(tmp_path / "set")
     commands = [
         ["captcha-to-tfrecord", str(tmp_path / "images"), str(csv), out, "--workers", "1"],
-        ["verify", out],
+        ["verify", out, "--deep"],
         ["info", out],
+        ["preview", out, "--image", str(tmp_path / "preview.png")],
+        ["reshard", out, str(tmp_path / "other"), "--shards", "1"],
         ["cifar-to-tfrecord", str(binary), str(tmp_path / "classes")],
         [
             "folder-to-tfrecord",
@@ -121,14 +123,13 @@ def test_help_of_a_command_shows_its_flags_with_their_defaults(data_tools: Tools
 
 COMMANDS = (
     "the commands: download, make-captcha, captcha-to-tfrecord, cifar-to-tfrecord, "
-    "folder-to-tfrecord, svhn-to-tfrecord, verify, info"
+    "folder-to-tfrecord, svhn-to-tfrecord, verify, info, preview, reshard"
 )
 REFUSED = {
     ("mkae-captcha", "out"): f"no command 'mkae-captcha'; {COMMANDS}",
     (): f"no command is given; {COMMANDS}",
     ("verify",): (
-        "Missing from data_tools verify: PATH Data set folder. (required); "
-        "see data_tools verify --help"
+        "PATH is needed: a data set folder, or TFRecord files; see data_tools verify --help"
     ),
     ("verify", "out", "--colour"): ("Unrecognized options: --colour; see data_tools verify --help"),
     ("make-captcha", "out", "--count", "many"): (

@@ -1,9 +1,6 @@
-import gzip
 import itertools
 import random
 import struct
-import zlib
-from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 
@@ -153,20 +150,6 @@ def test_a_huge_length_with_the_right_crc_is_a_fault_and_not_an_allocation(tmp_p
         fault = read_fault(path)
         assert fault.kind is INTEGRITY
         assert fault.where == f"{path}:record 0:byte 0"
-
-
-@pytest.mark.parametrize("compress", [gzip.compress, zlib.compress], ids=["gzip", "zlib"])
-def test_a_compressed_shard_is_one_clear_integrity_fault(
-    compress: Callable[[bytes], bytes], tmp_path: Path
-) -> None:
-    path = tmp_path / "shard"
-    path.write_bytes(compress(b"".join(map(tfrecord.frame, RECORDS))))
-    fault = read_fault(path)
-    kind = compress.__module__
-    assert str(fault) == (
-        f"error: INTEGRITY: {path}:record 0:byte 0: the file is compressed by {kind}, "
-        "not a plain TFRecord; get the file again or convert the data set again"
-    )
 
 
 def test_a_missing_shard_is_named(tmp_path: Path) -> None:

@@ -1,6 +1,9 @@
+import dataclasses
 import gzip
 import hashlib
+import itertools
 import json
+import os
 import shutil
 from collections import Counter
 from collections.abc import Callable
@@ -9,10 +12,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from small_captchas import Ran, read_set, write_captchas
 
-from data_tools import manifest, schema, tfrecord
-from data_tools.errors import DataError
+from data_tools import info, manifest, schema, tfrecord, verify, writer
+from data_tools.errors import INTEGRITY, DataError
 
 Tools = Callable[..., Ran]
 LABELS = [f"{index * 37 % 10000:04d}" for index in range(80)]
@@ -55,9 +60,9 @@ def resign(out: Path, data: bytes, name: str = THIRD) -> None:
     edit(out, change)
 
 
-def refused(data_tools: Tools, out: Path) -> str:
+def refused(data_tools: Tools, out: Path, *flags: str) -> str:
     """The one line of a verify that must fail with INTEGRITY."""
-    ran = data_tools("verify", out)
+    ran = data_tools("verify", out, *flags)
     assert ran.rc == 4, ran
     assert "ok" not in ran.stdout.split()
     assert len(ran.stderr.splitlines()) == 1
@@ -183,7 +188,7 @@ def test_a_manifest_that_does_not_fit_the_shards_is_found(
     data_tools: Tools, out: Path, name: str
 ) -> None:
     edit(out, WRONG_MANIFESTS[name])
-    assert str(out) in refused(data_tools, out)
+    assert str(out) in refused(data_tools, out, "--deep")
 
 
 def write_offsets(out: Path, offsets: object, *, allow_pickle: bool = False) -> None:
@@ -254,7 +259,7 @@ def test_a_record_with_base64_text_as_image_is_named_by_its_index(
     records[1] = schema.captcha_record(image, "0123", "0123456789")
     resign(out, b"".join(map(tfrecord.frame, records)))
     start = len(tfrecord.frame(records[0]))
-    assert refused(data_tools, out) == (
+    assert refused(data_tools, out, "--deep") == (
         f"error: INTEGRITY: {out / THIRD}:record 1:byte {start}: not a record of this data set: "
         "the content is neither JPEG nor PNG; convert the data set again"
     )
@@ -263,8 +268,8 @@ def test_a_record_with_base64_text_as_image_is_named_by_its_index(
 def test_a_shard_compressed_by_gzip_is_one_clear_line(data_tools: Tools, out: Path) -> None:
     resign(out, gzip.compress((out / THIRD).read_bytes()))
     assert refused(data_tools, out) == (
-        f"error: INTEGRITY: {out / THIRD}:record 0:byte 0: the file is compressed by gzip, not a "
-        "plain TFRecord; get the file again or convert the data set again"
+        f"error: INTEGRITY: {out / THIRD}: compressed by gzip, the shards of a data set are not; "
+        "convert the data set again"
     )
 
 
@@ -279,13 +284,15 @@ def test_a_folder_without_manifest_is_no_finished_data_set(data_tools: Tools, ou
         )
 
 
-@pytest.mark.parametrize("command", ["verify", "info"])
+@pytest.mark.parametrize(
+    ("command", "reason"), [("verify", "no such file or folder"), ("info", "no such folder")]
+)
 def test_a_folder_that_is_not_there_is_named(
-    data_tools: Tools, tmp_path: Path, command: str
+    data_tools: Tools, tmp_path: Path, command: str, reason: str
 ) -> None:
     ran = data_tools(command, tmp_path / "absent")
     assert ran.rc == 3
-    assert ran.stderr == (f"error: INPUT: {tmp_path / 'absent'}: no such folder; check the path\n")
+    assert ran.stderr == f"error: INPUT: {tmp_path / 'absent'}: {reason}; check the path\n"
 
 
 def test_a_raw_set_and_a_set_of_several_lengths_are_ok(data_tools: Tools, tmp_path: Path) -> None:
@@ -295,7 +302,7 @@ def test_a_raw_set_and_a_set_of_several_lengths_are_ok(data_tools: Tools, tmp_pa
         "--image-encoding", "raw", "--workers", 1,
     )  # fmt: skip
     assert ran.rc == 0, ran.stderr
-    assert data_tools("verify", tmp_path / "set").rc == 0
+    assert data_tools("verify", tmp_path / "set", "--deep").rc == 0
 
 
 def test_the_trainers_checks_find_what_verify_finds(out: Path) -> None:
@@ -306,6 +313,197 @@ def test_the_trainers_checks_find_what_verify_finds(out: Path) -> None:
     manifest.check_sizes(out, split)
     with pytest.raises(DataError):
         manifest.check_hash(out, split.shards[2])
+
+
+# verify, without --deep and of files
+
+
+def test_only_deep_parses_and_decodes_the_records(data_tools: Tools, out: Path) -> None:
+    edit(out, WRONG_MANIFESTS["the height"])
+    (out / "features.json").write_bytes(schema.tfds_files(manifest.load(out))["features.json"])
+    assert data_tools("verify", out).rc == 0
+    first = out / THIRD.replace("00002-", "00000-")
+    assert refused(data_tools, out, "--deep") == (
+        f"error: INTEGRITY: {first}:record 0:byte 0: not a record of this data set: "
+        "an image of 24x12, expected 24x13; convert the data set again"
+    )
+
+
+def test_verify_json_tells_the_counts(data_tools: Tools, pristine: Path) -> None:
+    ran = data_tools("verify", pristine, "--json", "--deep")
+    assert (ran.rc, ran.stderr) == (0, "")
+    splits = {name: split.examples for name, split in manifest.load(pristine).splits.items()}
+    assert json.loads(ran.stdout) == {"ok": True, "deep": True, "splits": splits}
+
+
+def foreign(path: Path, records: list[bytes], compress: Callable[[bytes], bytes] = bytes) -> Path:
+    """A TFRecord file that belongs to no data set."""
+    path.write_bytes(compress(b"".join(map(tfrecord.frame, records))))
+    return path
+
+
+EXAMPLES = [tfrecord.encode_example({"a": b"one"}), tfrecord.encode_example({"b": [1, 2]})]
+
+
+def test_files_of_any_origin_are_counted(data_tools: Tools, tmp_path: Path) -> None:
+    plain = foreign(tmp_path / "plain", EXAMPLES)
+    packed = foreign(tmp_path / "packed", EXAMPLES * 2, gzip.compress)
+    ran = data_tools("verify", plain, packed, "--deep")
+    assert (ran.rc, ran.stderr) == (0, "")
+    assert ran.stdout == f"{plain}: ok: 2 records\n{packed}: ok: 4 records, gzip\n"
+    ran = data_tools("verify", plain, packed, "--json")
+    assert json.loads(ran.stdout) == {
+        "ok": True,
+        "deep": False,
+        "files": {
+            str(plain): {"records": 2, "compression": None},
+            str(packed): {"records": 4, "compression": "gzip"},
+        },
+    }
+
+
+def test_a_record_that_is_no_example_is_found_by_deep(data_tools: Tools, tmp_path: Path) -> None:
+    path = foreign(tmp_path / "file", [EXAMPLES[0], b"hello"])
+    assert data_tools("verify", path).rc == 0
+    start = len(EXAMPLES[0]) + 16
+    assert refused(data_tools, path, "--deep") == (
+        f"error: INTEGRITY: {path}:record 1:byte {start}: not a tf.train.Example: "
+        "unknown wire type 4; get the file again"
+    )
+
+
+@pytest.mark.parametrize("compress", [bytes, gzip.compress], ids=["plain", "gzip"])
+def test_a_file_without_records_is_refused(
+    data_tools: Tools, tmp_path: Path, compress: Callable[[bytes], bytes]
+) -> None:
+    path = foreign(tmp_path / "file", [], compress)
+    assert refused(data_tools, path) == (
+        f"error: INTEGRITY: {path}: no records; get the file again"
+    )
+
+
+def test_the_first_damaged_of_several_files_is_named(data_tools: Tools, tmp_path: Path) -> None:
+    whole, cut = foreign(tmp_path / "whole", EXAMPLES), foreign(tmp_path / "cut", EXAMPLES)
+    cut.write_bytes(cut.read_bytes()[:-1])
+    start = len(EXAMPLES[0]) + 16
+    assert refused(data_tools, whole, str(cut)) == (
+        f"error: INTEGRITY: {cut}:record 1:byte {start}: the file ends inside the record; "
+        "get the file again or convert the data set again"
+    )
+
+
+def test_paths_that_can_not_be_verified_are_one_line(
+    data_tools: Tools, tmp_path: Path, pristine: Path
+) -> None:
+    path, pipe = foreign(tmp_path / "file", EXAMPLES), tmp_path / "pipe"
+    os.mkfifo(pipe)
+    for paths, rc, message in (
+        ([path, pristine], 2, f"CONFIG: {pristine}: a folder beside other paths; "
+         "pass one folder, or files only"),
+        ([pipe], 3, f"INPUT: {pipe}: not a file; check the path"),
+        ([path, tmp_path / "no"], 3, f"INPUT: {tmp_path / 'no'}: no such file or folder; "
+         "check the path"),
+    ):  # fmt: skip
+        ran = data_tools("verify", *paths)
+        assert (ran.rc, ran.stdout, ran.stderr) == (rc, "", f"error: {message}\n")
+
+
+def test_a_shard_cut_between_records_is_found_by_the_manifest_beside_it(
+    data_tools: Tools, out: Path
+) -> None:
+    path = out / THIRD
+    assert data_tools("verify", path, "--deep").rc == 0
+    last, whole = list(tfrecord.read_records(path))[-1][0], path.stat().st_size
+    path.write_bytes(path.read_bytes()[:last])
+    assert refused(data_tools, path) == (
+        f"error: INTEGRITY: {path}: {last} bytes, the manifest says {whole}; "
+        "convert the data set again"
+    )
+
+
+def test_another_programs_manifest_beside_a_file_is_none_of_ours(
+    data_tools: Tools, tmp_path: Path
+) -> None:
+    path = foreign(tmp_path / "file", EXAMPLES)
+    (tmp_path / "manifest.json").write_text('{"format": "other/1"}')
+    assert data_tools("verify", path).rc == 0
+
+
+@pytest.fixture(scope="module")
+def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A set of three raw images of 2x1, in one shard."""
+    folder = tmp_path_factory.mktemp("tiny") / "set"
+    folder.mkdir()
+    shard = writer.ShardWriter(folder / "chunk")
+    for number in range(3):
+        shard.write(schema.class_record(bytes(range(number, number + 6)), number))
+    image = manifest.ImageSpec(height=1, width=2, channels=3, encoding="raw")
+    made = manifest.Manifest(
+        tool="0", name="tiny", kind="classes", created_from={}, image=image, label=None,
+        classes=("a", "b", "c"), skipped=(),
+        splits={"train": writer.finish_split(folder, "tiny", "train", [shard.close()])},
+    )  # fmt: skip
+    writer.write_manifest(folder, made)
+    return folder
+
+
+def test_every_cut_and_every_flipped_bit_of_a_shard_is_found(
+    data_tools: Tools, tiny: Path, tmp_path: Path
+) -> None:
+    out = Path(shutil.copytree(tiny, tmp_path / "set"))
+    assert data_tools("verify", out).rc == 0
+    path = out / "tiny-train.tfrecord-00000-of-00001"
+    whole = path.read_bytes()
+    damaged = [whole[:cut] for cut in range(len(whole))]
+    for position, bit in itertools.product(range(len(whole)), range(8)):
+        flipped = bytearray(whole)
+        flipped[position] ^= 1 << bit
+        damaged.append(bytes(flipped))
+    for data in damaged:
+        path.write_bytes(data)
+        with pytest.raises(DataError) as caught:
+            verify.verify_folder(out, deep=False)
+        assert caught.value.kind is INTEGRITY
+        assert caught.value.where.startswith(str(path))
+
+
+@pytest.mark.parametrize("compress", [bytes, gzip.compress], ids=["plain", "gzip"])
+def test_every_cut_inside_a_record_of_a_foreign_file_is_found(
+    tmp_path: Path, compress: Callable[[bytes], bytes]
+) -> None:
+    path = foreign(tmp_path / "file", EXAMPLES, compress)
+    whole, first = path.read_bytes(), len(EXAMPLES[0]) + 16
+    passed = []
+    for cut in range(len(whole)):
+        path.write_bytes(whole[:cut])
+        try:
+            passed.append((cut, verify.verify_file(path, deep=True)["records"]))
+        except DataError as error:
+            assert error.kind is INTEGRITY
+    # What is left there is a whole file of one record: nothing but its count can tell.
+    assert passed == ([(first, 1)] if compress is bytes else [])
+
+
+@given(data=st.binary(max_size=80), deep=st.booleans())
+def test_any_bytes_are_verified_or_refused_in_one_line(
+    data_tools: Tools, tmp_path_factory: pytest.TempPathFactory, data: bytes, deep: bool
+) -> None:
+    path = tmp_path_factory.getbasetemp() / "any"
+    for content in (data, tfrecord.frame(data), gzip.compress(tfrecord.frame(data))):
+        path.write_bytes(content)
+        ran = data_tools("verify", path, *(["--deep"] if deep else []))
+        assert ran.rc in (0, 4)
+        assert len(ran.stderr.splitlines()) == (ran.rc == 4)
+        assert ran.rc == 4 or content != data
+
+
+def test_the_files_of_other_programs_are_whole(data_tools: Tools, test_data: Path) -> None:
+    files = sorted((test_data / "tfrecords").rglob("*.tfrecord*"))
+    files = [path for path in files if path.is_file()]
+    assert len(files) == 3
+    ran = data_tools("verify", *files, "--deep")
+    assert (ran.rc, ran.stderr) == (0, "")
+    assert len(ran.stdout.splitlines()) == 3
 
 
 # info
@@ -329,6 +527,7 @@ def test_info_prints_counts_size_charset_and_lengths(data_tools: Tools, pristine
             f"  position {place}: " + " ".join(f"{c}:{n}" for c, n in counts.items())
             for place, counts in enumerate(COUNTS)
         ),
+        "  duplicates: none",
     ]
 
 
@@ -350,6 +549,8 @@ def test_info_json_counts_every_character_at_every_position(
         "classes": {},
         "skipped": 0,
         "positions": COUNTS,
+        "duplicates": {"examples": 0, "images": 0, "images_in_several_splits": 0},
+        "conflicts": {"images": 0, "first": []},
     }
 
 
@@ -390,3 +591,72 @@ def test_info_of_a_damaged_shard_is_integrity(data_tools: Tools, out: Path) -> N
 def test_the_pristine_set_holds_what_was_written(pristine: Path) -> None:
     rows = [row["text"].decode() for rows in read_set(pristine).values() for row in rows]
     assert sorted(rows) == sorted(LABELS)
+
+
+def test_info_tells_images_that_are_there_twice_and_their_conflicting_labels(
+    data_tools: Tools, tmp_path: Path
+) -> None:
+    folder = tmp_path / "images"
+    csv = write_captchas(folder, ["AB", "CD", "EF", "AB", "XY", "XY"])
+    shutil.copy(folder / "0.jpg", folder / "3.jpg")
+    shutil.copy(folder / "1.jpg", folder / "4.jpg")
+    shutil.copy(folder / "1.jpg", folder / "5.jpg")
+    out = tmp_path / "set"
+    assert data_tools("captcha-to-tfrecord", folder, csv, out, "--split", "train=1").rc == 0
+    told = json.loads(data_tools("info", out, "--json").stdout)
+    assert told["duplicates"] == {"examples": 3, "images": 2, "images_in_several_splits": 0}
+    assert told["conflicts"] == {
+        "images": 1,
+        "first": [
+            [
+                {"split": "train", "record": 1, "label": "CD"},
+                {"split": "train", "record": 4, "label": "XY"},
+            ]
+        ],
+    }
+    assert data_tools("info", out).stdout.splitlines()[-3:] == [
+        "  duplicates: 3 examples repeat one of 2 images, of which 0 are in several splits",
+        "  conflicting labels: 1 images have several:",
+        "    train record 1 'CD', train record 4 'XY'",
+    ]
+
+
+def test_info_lists_ten_conflicts_and_counts_all(data_tools: Tools, tmp_path: Path) -> None:
+    folder = tmp_path / "images"
+    csv = write_captchas(folder, [f"{index:02d}" for index in range(24)])
+    for index in range(12):
+        shutil.copy(folder / f"{index}.jpg", folder / f"{index + 12}.jpg")
+    out = tmp_path / "set"
+    assert data_tools("captcha-to-tfrecord", folder, csv, out, "--split", "train=1").rc == 0
+    conflicts = json.loads(data_tools("info", out, "--json").stdout)["conflicts"]
+    assert conflicts["images"] == 12
+    assert [labels[0]["record"] for labels in conflicts["first"]] == list(range(10))
+    lines = data_tools("info", out).stdout.splitlines()
+    assert lines[-11] == "  conflicting labels: 12 images have several, the first 10:"
+    assert lines[-1] == "    train record 9 '09', train record 21 '21'"
+
+
+def test_an_image_in_two_splits_is_told(tiny: Path, tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(tiny, tmp_path / "set"))
+    whole = manifest.load(folder)
+    both = dataclasses.replace(whole, splits={**whole.splits, "test": whole.splits["train"]})
+    facts = info.collect(folder, both)
+    assert facts["duplicates"] == {"examples": 3, "images": 3, "images_in_several_splits": 3}
+    assert facts["conflicts"] == {"images": 0, "first": []}
+
+
+def test_info_finds_the_images_that_a_real_set_labels_in_two_ways(
+    captcha_sets: Path, data_tools: Tools, tmp_path: Path
+) -> None:
+    out = tmp_path / "set"
+    ran = data_tools(
+        "captcha-to-tfrecord", captcha_sets / "swust/20191218", "-", out,
+        "--label-from-name", "([0-9a-z]{4})_.*", "--split", "train=1",
+    )  # fmt: skip
+    assert ran.rc == 0, ran.stderr
+    told = json.loads(data_tools("info", out, "--json").stdout)
+    assert told["duplicates"] == {"examples": 5, "images": 5, "images_in_several_splits": 0}
+    labels = [[of["label"] for of in found] for found in told["conflicts"]["first"]]
+    assert sorted(labels) == [
+        ["3ej2", "3ejz"], ["k0t2", "m0t2"], ["li0l", "lj0l"], ["lkie", "lkif"], ["uft1", "ufti"],
+    ]  # fmt: skip
