@@ -18,6 +18,9 @@ help:
 	@echo "make env     build .venv with TensorFlow, MPI and Horovod (part of both)"
 	@echo "make lint    check style, types and which module may import which"
 	@echo "make bare    prove both commands on a bare Debian, as root; takes half an hour"
+	@echo "make fuzz    feed 4 x 50,000 damaged inputs to data_tools; takes half an hour"
+	@echo "make kill-points  kill conversions at every system call that changes a disk; needs strace"
+	@echo "make full-disk    convert to disks of 32 sizes, as root"
 
 env: .venv/ready
 
@@ -51,3 +54,12 @@ lint: env
 
 bare:
 	tools/bare.sh
+
+fuzz: env
+	$(BIN)/python benchmarks/fuzz.py --cases 50000 --save
+
+kill-points: env
+	$(BIN)/python benchmarks/kill_points.py --save
+
+full-disk: env
+	$(BIN)/python benchmarks/full_disk.py --save

@@ -1,6 +1,7 @@
 """What the benchmarks do alike: run the README's commands, name the machine, keep results."""
 
 import argparse
+import contextlib
 import datetime
 import importlib.metadata
 import os
@@ -8,8 +9,9 @@ import platform
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -28,6 +30,14 @@ def run(command: Sequence[str]) -> float:
 def environment() -> dict[str, str]:
     """This process's variables, with the environment's commands first on PATH."""
     return {**os.environ, "PATH": f"{BIN}:{os.environ['PATH']}"}
+
+
+@contextlib.contextmanager
+def scratch() -> Iterator[Path]:
+    """A temporary folder, in memory where the system has such."""
+    memory = Path("/dev/shm")
+    with tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else None) as folder:
+        yield Path(folder)
 
 
 def processor() -> str:

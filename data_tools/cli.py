@@ -5,6 +5,7 @@ import signal
 import sys
 from collections.abc import Sequence
 
+from data_tools import launch_env, ranks
 from data_tools.errors import parse_flags, run_main, unknown_command
 
 COMMANDS = {
@@ -35,6 +36,9 @@ COMMANDS = {
 }  # fmt: skip
 """Module, flags and summary; only the module that is asked for is imported."""
 
+SHARED = ("make-captcha", "captcha-to-tfrecord", "cifar-to-tfrecord", "folder-to-tfrecord")
+"""Commands whose work several ranks share."""
+
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the subcommand that the command line names and returns the exit code."""
@@ -61,6 +65,11 @@ def _run(argv: Sequence[str]) -> None:
         return
     if name not in COMMANDS:
         raise unknown_command(name, COMMANDS)
+    launch = launch_env.read() if name in SHARED else launch_env.ALONE
+    ranks.run(launch, COMMANDS[name][0], lambda: _run_command(name, words))
+
+
+def _run_command(name: str, words: Sequence[str]) -> None:
     from data_tools import flags  # and with it tyro, which `data_tools --help` doesn't need
 
     module_name, flags_name, _ = COMMANDS[name]

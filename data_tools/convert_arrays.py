@@ -4,7 +4,7 @@ Images are stored raw and are of one size, so that records are rows of one lengt
 """
 
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -54,6 +54,7 @@ class Examples:
             )
             for first in own[::BLOCK]:
                 yield file.part(slice(first, min(first + BLOCK, own.stop)))
+                file.forget()
             start += len(file.images)
 
 
@@ -61,27 +62,40 @@ def write_splits(
     folder: Path, splits: Mapping[str, Examples], *, shards: int, workers: int
 ) -> dict[str, list[WrittenShard]]:
     """Writes the shards of all splits, several at a time, under temporary names."""
-    tasks = [
+    tasks = cut(folder, splits, shards)
+    # Threads, not processes: checksums, hashes and writes let go of Python's lock.
+    with ThreadPoolExecutor(workers) as pool:
+        return by_split(tasks, pool.map(lambda task: write_shard(*task[1:]), tasks))
+
+
+Task = tuple[str, Path, Examples]
+"""The split of a shard, its temporary name, and what goes into it."""
+
+
+def cut(folder: Path, splits: Mapping[str, Examples], shards: int) -> list[Task]:
+    """Cuts the splits into shards of nearly one size."""
+    return [
         (split, folder / f"{split}.chunk-{index:05d}", examples.part(rows))
         for split, examples in splits.items()
         for index, rows in enumerate(split_evenly(len(examples), shards))
     ]
-    # Threads, not processes: checksums, hashes and writes let go of Python's lock.
-    with ThreadPoolExecutor(workers) as pool:
-        done = list(pool.map(lambda task: write_shard(*task[1:]), tasks))
-    written: dict[str, list[WrittenShard]] = {split: [] for split in splits}
+
+
+def by_split(tasks: Sequence[Task], done: Iterable[WrittenShard]) -> dict[str, list[WrittenShard]]:
+    """Returns the shards of each split, given what each task wrote."""
+    written: dict[str, list[WrittenShard]] = {}
     for (split, _, _), shard in zip(tasks, done, strict=True):
-        written[split].append(shard)
+        written.setdefault(split, []).append(shard)
     return written
 
 
 def write_shard(path: Path, examples: Examples) -> WrittenShard:
     """Writes the examples of one shard."""
-    writer = ShardWriter(path)
-    for batch in examples.blocks():
-        rows = schema.encode_rows(batch.images, batch.labels, batch.coarse_labels)
-        writer.write_rows(tfrecord.frame_rows(rows))
-    return writer.close()
+    with ShardWriter(path) as writer:
+        for batch in examples.blocks():
+            rows = schema.encode_rows(batch.images, batch.labels, batch.coarse_labels)
+            writer.write_rows(tfrecord.frame_rows(rows))
+        return writer.close()
 
 
 def finish_set(

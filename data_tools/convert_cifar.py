@@ -1,16 +1,26 @@
 """`data_tools cifar-to-tfrecord`: the binary files of CIFAR-10 or -100 to a data set folder."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
-from data_tools.convert_arrays import Examples, finish_set, write_splits
+from data_tools import ranks
+from data_tools.convert_arrays import (
+    Examples,
+    by_split,
+    cut,
+    finish_set,
+    write_shard,
+    write_splits,
+)
 from data_tools.errors import CONFIG, DataError
 from data_tools.flags import CifarToTfrecord
 from data_tools.manifest import ImageSpec
 from data_tools.sources import cifar
 from data_tools.sources.batch import Batch
 from data_tools.sources.cifar import Layout
-from data_tools.writer import atomic_folder, check_inputs_stay
+from data_tools.workers import run_tasks
+from data_tools.writer import WrittenShard, atomic_folder, check_inputs_stay
 
 TRAIN, VALIDATION, TEST = "train", "validation", "test"
 
@@ -22,7 +32,12 @@ def main(command: CifarToTfrecord) -> None:
     names = cifar.read_class_names(files[0].parent, layout)
     splits = read_splits(files, layout, command.validation)
     with atomic_folder(command.out, overwrite=command.overwrite) as incomplete:
-        written = write_splits(incomplete, splits, shards=command.shards, workers=command.workers)
+        if ranks.leader():
+            written = write_on_ranks(incomplete, splits, files, layout, command.shards)
+        else:
+            written = write_splits(
+                incomplete, splits, shards=command.shards, workers=command.workers
+            )
         finish_set(
             incomplete, written,
             name=layout.name,
@@ -38,6 +53,11 @@ def main(command: CifarToTfrecord) -> None:
     print(f"{command.out}: {total} images of {layout.title}: {counts}")
 
 
+def is_test(path: Path) -> bool:
+    """Tells whether a file is of the test split, by its name."""
+    return path.name.startswith(cifar.TEST_PREFIX)
+
+
 def read_splits(files: Sequence[Path], layout: Layout, validation: int) -> dict[str, Examples]:
     """Reads the files, by split: train, validation and test, those that have any example.
 
@@ -46,8 +66,7 @@ def read_splits(files: Sequence[Path], layout: Layout, validation: int) -> dict[
     """
     batches: dict[str, list[Batch]] = {TRAIN: [], TEST: []}
     for path in files:
-        split = TEST if path.name.startswith(cifar.TEST_PREFIX) else TRAIN
-        batches[split].append(cifar.read_batch(path, layout))
+        batches[TEST if is_test(path) else TRAIN].append(cifar.read_batch(path, layout))
     counts = {split: sum(len(b.images) for b in read) for split, read in batches.items()}
     if validation and validation >= counts[TRAIN]:
         raise DataError(
@@ -61,3 +80,40 @@ def read_splits(files: Sequence[Path], layout: Layout, validation: int) -> dict[
         TEST: Examples(tuple(batches[TEST]), range(counts[TEST])),
     }
     return {name: examples for name, examples in splits.items() if len(examples)}
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """What another rank needs to know of a shard: it opens the files itself.
+
+    Attributes:
+        path: of the shard.
+        files: of its split.
+        layout: the name of their layout.
+        rows: which of their examples.
+    """
+
+    path: Path
+    files: tuple[Path, ...]
+    layout: str
+    rows: range
+
+
+def write_on_ranks(
+    folder: Path, splits: Mapping[str, Examples], files: Sequence[Path], layout: Layout, shards: int
+) -> dict[str, list[WrittenShard]]:
+    """Writes the shards of all splits, as `write_splits` does, on the ranks."""
+    tasks = cut(folder, splits, shards)
+    parts = [
+        Part(path, tuple(file for file in files if is_test(file) == (split == TEST)),
+             layout.name, examples.rows)
+        for split, path, examples in tasks
+    ]  # fmt: skip
+    return by_split(tasks, run_tasks(write_part, parts, workers=1, title="converting"))
+
+
+def write_part(part: Part) -> WrittenShard:
+    """Writes the shard of a part."""
+    layout = next(layout for layout in cifar.LAYOUTS if layout.name == part.layout)
+    files = tuple(cifar.read_batch(path, layout) for path in part.files)
+    return write_shard(part.path, Examples(files, part.rows))

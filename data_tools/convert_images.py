@@ -132,7 +132,7 @@ class ConvertedChunk:
     sizes: Counter[tuple[int, int]] = field(default_factory=Counter)
     first_of: dict[tuple[int, int], str] = field(default_factory=dict)
     encodings: set[str] = field(default_factory=set)
-    digest: Any = field(default_factory=hashlib.sha256)
+    digest: bytes = b""
 
 
 def convert_rows(
@@ -178,14 +178,14 @@ def check_frame(flags: ImageFlags) -> None:
 
 def convert_chunk(chunk: Chunk) -> ConvertedChunk:
     """Reads, checks and writes the images of a chunk, each decoded once."""
-    done = ConvertedChunk()
-    done.shards = write_chunk(chunk.folder, chunk.index, _records(chunk, done))
-    done.digest = done.digest.digest()
+    done, digest = ConvertedChunk(), hashlib.sha256()
+    done.shards = write_chunk(chunk.folder, chunk.index, _records(chunk, done, digest))
+    done.digest = digest.digest()
     return done
 
 
-def _records(chunk: Chunk, done: ConvertedChunk) -> Iterator[tuple[str, bytes]]:
-    """Yields split and record of each good image, and notes in `done` what it meets."""
+def _records(chunk: Chunk, done: ConvertedChunk, digest: Any) -> Iterator[tuple[str, bytes]]:
+    """Yields split and record of each good image; notes in `done` and `digest` what it meets."""
     for row in chunk.rows:
         path = chunk.source / row.image
         try:
@@ -195,7 +195,7 @@ def _records(chunk: Chunk, done: ConvertedChunk) -> Iterator[tuple[str, bytes]]:
             done.faults.append(Fault(row.number, error.kind, error.where, error.reason, error.fix))
             continue
         sha256 = hashlib.sha256(data).digest()
-        done.digest.update(sha256 + row.label.encode() + b"\n")
+        digest.update(sha256 + row.label.encode() + b"\n")
         size = (pixels.shape[1], pixels.shape[0])
         done.sizes[size] += 1
         done.first_of.setdefault(size, row.image)
@@ -333,5 +333,5 @@ def count_splits(written: Sequence[ConvertedChunk]) -> Counter[str]:
     """The number of records of each split that has any."""
     counts: Counter[str] = Counter()
     for chunk in written:
-        counts.update({split: len(shard.lengths) for split, shard in chunk.shards.items()})
+        counts.update({split: shard.examples for split, shard in chunk.shards.items()})
     return counts

@@ -29,6 +29,6 @@ def main(command: SvhnToTfrecord) -> None:
             arguments=[f"--shards={command.shards}"],
             classes=tuple(map(str, range(svhn.DIGITS))),
         )  # fmt: skip
-    counts = {split: sum(len(s.lengths) for s in shards) for split, shards in written.items()}
+    counts = {split: sum(shard.examples for shard in shards) for split, shards in written.items()}
     splits = ", ".join(f"{split} {count}" for split, count in counts.items())
     print(f"{command.out}: {sum(counts.values())} images of SVHN: {splits}")

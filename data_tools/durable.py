@@ -1,6 +1,7 @@
 """Writes that survive a crash: flushed to the disk, and whole under their final name."""
 
 import contextlib
+import ctypes
 import fcntl
 import os
 from pathlib import Path
@@ -37,6 +38,22 @@ def sync_folder(folder: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def exchange(one: Path, other: Path) -> bool:
+    """Makes two names change places in one step, so that neither is ever missing.
+
+    Returns:
+        False, nothing being changed, where the file system or the C library refuses.
+    """
+    names = (_AT_FDCWD, os.fsencode(one), _AT_FDCWD, os.fsencode(other), _RENAME_EXCHANGE)
+    try:
+        return bool(ctypes.CDLL(None).renameat2(*names) == 0)
+    except AttributeError:
+        return False
+
+
+_AT_FDCWD, _RENAME_EXCHANGE = -100, 2  # of Linux
 
 
 def lock(descriptor: int, *, wait: bool = False) -> bool:

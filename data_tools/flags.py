@@ -80,7 +80,8 @@ class MakeCaptcha:
     length: int = 4
     """Letters an image, A to Z."""
     workers: int = default_workers()
-    """Processes; the files don't depend on it."""
+    """Processes; the files don't depend on it. Under mpirun the ranks take their place; several
+    hosts need OUT on a file system that they share."""
     debug: bool = False
     """Show tracebacks."""
 
@@ -137,7 +138,8 @@ class ImageFlags(StoringFlags):
     overwrite: bool = False
     """Replace OUT if it exists, once the new one is whole."""
     workers: int = default_workers()
-    """Processes, at most one a shard; the files don't depend on it."""
+    """Processes, at most one a shard; the files don't depend on it. Under mpirun the ranks take
+    their place; several hosts need all files on a file system that they share."""
     debug: bool = False
     """Show tracebacks."""
 
@@ -298,7 +300,8 @@ class CifarToTfrecord:
     overwrite: bool = False
     """Replace OUT if it exists, once the new one is whole."""
     workers: int = default_workers()
-    """Threads, at most one a shard; the files don't depend on it."""
+    """Threads, at most one a shard; the files don't depend on it. Under mpirun the ranks take their
+    place; several hosts need all files on a file system that they share."""
     debug: bool = False
     """Show tracebacks."""
 

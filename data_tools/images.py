@@ -11,6 +11,7 @@ import contextlib
 import io
 import re
 import stat
+import warnings
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
@@ -27,6 +28,9 @@ from PIL.WebPImagePlugin import WebPImageFile
 from data_tools.errors import INPUT, DataError, os_errors
 
 Pixels = npt.NDArray[np.uint8]
+
+# What is wrong with a file is told by our own line; Pillow warns of metadata that nobody reads.
+warnings.filterwarnings("ignore", module=r"PIL\.")
 
 MAX_PIXELS = 16_000_000
 MAX_BYTES = 2 * 4 * MAX_PIXELS  # 16-bit RGBA that can't be compressed
@@ -71,7 +75,8 @@ def read(path: Path) -> bytes:
         if status.st_size > MAX_BYTES:
             reason = f"{status.st_size:,} bytes, the limit is {MAX_BYTES:,}"
             raise DataError(INPUT, path, reason, fix=_AGAIN)
-        return path.read_bytes()
+        with path.open("rb", buffering=0) as file:
+            return file.readall()
 
 
 def decode(data: bytes, where: str) -> Pixels:
@@ -106,7 +111,7 @@ def stored(data: bytes, where: str, *, transcode: bool = False) -> tuple[bytes, 
     Raises:
         DataError: as `decode`.
     """
-    if not transcode and (other := _other_format(data)) in _TRANSCODED:
+    if not (transcode or encoding_of(data)) and (other := _other_format(data)) in _TRANSCODED:
         fix = "pass --transcode to store it as PNG"
         raise DataError(INPUT, where, f"{other} is neither JPEG nor PNG", fix=fix)
     image, pixels = _decode(data, where, transcode=transcode)
@@ -261,7 +266,13 @@ def _webp_size(data: bytes) -> tuple[int, int]:
 
 
 def _check_jpeg_end(data: bytes) -> None:
-    """Walks the segments; inside compressed data the pattern skips to the next real marker."""
+    """Walks the segments; inside compressed data the pattern skips to the next real marker.
+
+    Where the file ends as it should there is no need to: a cut that leaves such an end lies in a
+    segment before some of the pixels, which Pillow then misses.
+    """
+    if data.endswith(b"\xff" + _JPEG_END):
+        return
     position = len(_MAGIC["jpeg"]) - 1
     while marker := _JPEG_MARKER.search(data, position):
         if marker[1] == _JPEG_END:

@@ -80,10 +80,10 @@ def write_evenly(
     """Writes `count` records to at most so many shards of nearly one size, in order."""
     written = []
     for index, part in enumerate(split_evenly(count, shards)):
-        writer = ShardWriter(folder / f"{split}.chunk-{index:05d}")
-        for record in itertools.islice(records, len(part)):
-            writer.write(record)
-        written.append(writer.close())
+        with ShardWriter(folder / f"{split}.chunk-{index:05d}") as writer:
+            for record in itertools.islice(records, len(part)):
+                writer.write(record)
+            written.append(writer.close())
     return written
 
 

@@ -8,6 +8,7 @@ record, their masked CRC-32C (uint32), all little-endian. An Example is the prot
     Feature  {oneof {BytesList = 1, FloatList = 2, Int64List = 3}}, each {repeated value = 1}
 """
 
+import functools
 import os
 import struct
 from collections.abc import Iterator, Mapping, Sequence
@@ -172,11 +173,16 @@ def encode_example(features: Mapping[str, bytes | int | Sequence[int]]) -> bytes
     Raises:
         ValueError: an int is outside int64.
     """
-    entries = (
-        _field(_field(key.encode()) + _field(_encode_feature(features[key]), 2))
+    entries = [
+        _field(_encode_key(key) + _field(_encode_feature(features[key]), 2))
         for key in sorted(features)
-    )
+    ]
     return _field(b"".join(entries))
+
+
+@functools.lru_cache
+def _encode_key(key: str) -> bytes:
+    return _field(key.encode())
 
 
 def _encode_feature(value: bytes | int | Sequence[int]) -> bytes:
@@ -189,7 +195,12 @@ def _encode_feature(value: bytes | int | Sequence[int]) -> bytes:
 
 def _field(payload: bytes, number: int = 1) -> bytes:
     """A length-delimited field."""
-    return bytes((number << 3 | _LENGTH_DELIMITED,)) + _varint(len(payload)) + payload
+    tag, size = number << 3 | _LENGTH_DELIMITED, len(payload)
+    if size < 0x80:  # as most are: a captcha has 15 fields
+        return bytes((tag, size)) + payload
+    if size < 0x4000:
+        return bytes((tag, size & 0x7F | 0x80, size >> 7)) + payload
+    return bytes((tag,)) + _varint(size) + payload
 
 
 def _int64(value: int) -> bytes:

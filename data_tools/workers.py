@@ -19,7 +19,7 @@ from multiprocessing.context import SpawnProcess
 from multiprocessing.process import BaseProcess
 from typing import Any, TypeVar
 
-from data_tools import interrupts, launch_env
+from data_tools import interrupts, launch_env, ranks
 from data_tools.errors import HOST, DataError
 
 Task = TypeVar("Task")
@@ -34,7 +34,8 @@ def run_tasks(
     """Yields function(task) for each task, in order.
 
     Args:
-        function: a module's function; with one worker it runs in this process.
+        function: a module's function; with one worker it runs in this process, and under mpirun on
+            all ranks, in the process of each.
         tasks: what is passed to it, one after the other.
         workers: number of processes.
         title: what the progress bar says, on a terminal.
@@ -43,7 +44,13 @@ def run_tasks(
         DataError: what a task raised, or HOST when a worker process was killed.
     """
     workers = min(workers, len(tasks))
-    results = map(function, tasks) if workers <= 1 else _run_in_workers(function, tasks, workers)
+    results: Iterator[Result]
+    if leader := ranks.leader():
+        results = iter(leader.run(function, tasks))
+    elif workers > 1:
+        results = _run_in_workers(function, tasks, workers)
+    else:
+        results = map(function, tasks)
     yield from _with_progress(results, len(tasks), title)
 
 

@@ -7,12 +7,10 @@ and few files are open at once.
 """
 
 import hashlib
-import io
 import itertools
 import os
 import shutil
 import tempfile
-from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
@@ -23,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from data_tools import interrupts, schema, tfrecord
-from data_tools.durable import lock, sync_folder, write_synced
+from data_tools.durable import exchange, lock, sync_folder, write_synced
 from data_tools.errors import CONFIG, DataError, from_os_error
 from data_tools.manifest import FILE_NAME, Manifest, Shard, Split, dump
 
@@ -51,9 +49,7 @@ def atomic_folder(target: Path, *, overwrite: bool | None = None) -> Iterator[Pa
             yield incomplete
             sync_folder(incomplete)
             check_target(target, overwrite=overwrite)  # another run may have made it meanwhile
-            _rename_over(incomplete, target)
-            (target / MARK).unlink()
-            sync_folder(target)
+            _put_in_place(incomplete, target)
     except OSError as error:
         raise from_os_error(error, target) from error
 
@@ -84,7 +80,7 @@ def _sole_writer(folder: Path) -> Iterator[None]:
             _make_folder(folder)
             stack.enter_context(_locked_mark(folder))
             clearing = stack.enter_context(ExitStack())
-            clearing.callback(_clear, folder)
+            clearing.callback(_clear_if_we_can, folder)
         _empty(folder)
         yield
         clearing.pop_all()
@@ -99,14 +95,6 @@ def _make_folder(folder: Path) -> None:
     left = list(folder.iterdir())
     if folder.is_symlink() or (left and folder / MARK not in left):
         raise _not_ours(folder)
-
-
-def _clear(folder: Path) -> None:
-    """Removes the folder, its mark last, as far as the disk lets us."""
-    with suppress(OSError):
-        _empty(folder)
-        (folder / MARK).unlink()
-        folder.rmdir()
 
 
 def _not_ours(folder: Path) -> DataError:
@@ -129,6 +117,18 @@ def _locked_mark(folder: Path) -> Iterator[None]:
         if not (free and os.path.samestat(os.fstat(mark.fileno()), path.stat())):
             raise taken
         yield
+
+
+def _clear_if_we_can(folder: Path) -> None:
+    with suppress(OSError):
+        _clear(folder)
+
+
+def _clear(folder: Path) -> None:
+    """Removes the folder, its mark last."""
+    _empty(folder)
+    (folder / MARK).unlink()
+    folder.rmdir()
 
 
 def _empty(folder: Path) -> None:
@@ -156,12 +156,20 @@ def check_target(target: Path, *, overwrite: bool | None = None) -> None:
         raise DataError(CONFIG, target, "it exists already", fix=fix)
 
 
-def _rename_over(new: Path, target: Path) -> None:
-    """Renames the new folder; an old one of that name is moved away first and removed last."""
+def _put_in_place(new: Path, target: Path) -> None:
+    """Renames the new folder; an old one of that name is there until that moment, then removed."""
     if not target.exists():
         new.rename(target)
-        sync_folder(target.parent)
+        _settle(target)
         return
+    # The old folder gets a mark, by which the next run knows what it may remove if this one is
+    # killed, locked as long as it is there.
+    with _locked_mark(target):
+        if not target.is_symlink() and exchange(new, target):
+            _settle(target)
+            _clear(new)
+            return
+        (target / MARK).unlink()
     old = Path(tempfile.mkdtemp(prefix=f".{target.name}.old-", dir=target.parent))
     target.rename(old / target.name)
     try:
@@ -170,8 +178,15 @@ def _rename_over(new: Path, target: Path) -> None:
         (old / target.name).rename(target)
         old.rmdir()
         raise
-    sync_folder(target.parent)
+    _settle(target)
     _remove(old)
+
+
+def _settle(target: Path) -> None:
+    """Makes the new name durable and takes the mark away."""
+    sync_folder(target.parent)
+    (target / MARK).unlink()
+    sync_folder(target)
 
 
 def _remove(path: Path) -> None:
@@ -182,35 +197,50 @@ def _remove(path: Path) -> None:
 
 
 class ShardWriter:
-    """Writes the records of one shard and keeps their lengths and the shard's hash."""
+    """Writes the records of one shard, their lengths to a file beside it, and hashes the shard.
+
+    Nothing is held that grows with the number of records.
+    """
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self._file: BinaryIO = path.open("wb")
+        self._lengths: BinaryIO = _lengths_of(path).open("wb")
         self._sha256 = hashlib.sha256()
-        self._lengths = array("q")  # 8 bytes a record, however many there are
+        self._examples = self._bytes = 0
+
+    def __enter__(self) -> "ShardWriter":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        # After an error too, or NFS would keep the removed files, and with them their folder.
+        for file in (self._file, self._lengths):
+            with suppress(OSError):
+                file.close()
 
     def write(self, record: bytes) -> None:
         """Appends a record in its frame."""
         framed = tfrecord.frame(record)
-        self._file.write(framed)
-        self._sha256.update(framed)
-        self._lengths.append(len(framed))
+        self._append(framed, 1, len(framed))
 
     def write_rows(self, framed: npt.NDArray[np.uint8]) -> None:
         """Appends framed records of one length, uint8 [n, bytes of each]."""
-        data = framed.reshape(-1).data
-        self._file.write(data)
-        self._sha256.update(data)
-        self._lengths.extend([framed.shape[1]] * len(framed))
+        self._append(framed.reshape(-1).data, *framed.shape)
+
+    def _append(self, framed: bytes | memoryview, examples: int, length: int) -> None:
+        self._file.write(framed)
+        self._sha256.update(framed)
+        self._lengths.write(length.to_bytes(_LENGTH.itemsize, "little") * examples)
+        self._examples += examples
+        self._bytes += examples * length
 
     def close(self) -> "WrittenShard":
-        """Flushes the file to the disk and returns what is in it."""
+        """Flushes the shard to the disk and returns what is in it."""
         self._file.flush()
         os.fsync(self._file.fileno())
         self._file.close()
-        lengths = np.array(self._lengths, np.int64)
-        return WrittenShard(self.path, lengths, self._sha256.hexdigest())
+        self._lengths.close()
+        return WrittenShard(self.path, self._examples, self._bytes, self._sha256.hexdigest())
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,13 +249,24 @@ class WrittenShard:
 
     Attributes:
         path: where it is.
-        lengths: framed bytes of each record, int64 [records].
+        examples: how many records it has.
+        bytes: its size.
         sha256: of the whole file.
     """
 
     path: Path
-    lengths: np.ndarray
+    examples: int
+    bytes: int
     sha256: str
+
+
+_LENGTH = np.dtype("<i8")
+_LENGTHS_A_BLOCK = 1 << 16
+
+
+def _lengths_of(shard: Path) -> Path:
+    """The file that holds the framed bytes of each record of a shard until they become offsets."""
+    return shard.with_name(shard.name + ".lengths")
 
 
 def write_chunk(
@@ -239,11 +280,13 @@ def write_chunk(
         records: split and record, in order.
     """
     writers: dict[str, ShardWriter] = {}
-    for split, record in records:
-        if split not in writers:
-            writers[split] = ShardWriter(folder / f"{split}.chunk-{chunk:05d}")
-        writers[split].write(record)
-    return {split: writer.close() for split, writer in writers.items()}
+    with ExitStack() as files:
+        for split, record in records:
+            if split not in writers:
+                writer = ShardWriter(folder / f"{split}.chunk-{chunk:05d}")
+                writers[split] = files.enter_context(writer)
+            writers[split].write(record)
+        return {split: writer.close() for split, writer in writers.items()}
 
 
 def finish_split(folder: Path, name: str, split: str, written: Sequence[WrittenShard]) -> Split:
@@ -255,20 +298,36 @@ def finish_split(folder: Path, name: str, split: str, written: Sequence[WrittenS
         split: the split's name.
         written: its shards in order.
     """
+    offsets = f"offsets-{split}.npy"
+    _write_offsets(folder / offsets, written)
     shards = []
     for index, shard in enumerate(written):
         final = f"{name}-{split}.tfrecord-{index:05d}-of-{len(written):05d}"
         shard.path.rename(folder / final)
-        size = int(shard.lengths.sum())
+        _lengths_of(shard.path).unlink()
         shards.append(
-            Shard(file=final, examples=len(shard.lengths), bytes=size, sha256=shard.sha256)
+            Shard(file=final, examples=shard.examples, bytes=shard.bytes, sha256=shard.sha256)
         )
-    lengths = np.concatenate([np.zeros(1, np.int64), *(shard.lengths for shard in written)])
-    offsets = f"offsets-{split}.npy"
-    data = io.BytesIO()
-    np.save(data, np.cumsum(lengths), allow_pickle=False)
-    write_synced(folder / offsets, data.getvalue())
-    return Split(examples=len(lengths) - 1, offsets=offsets, shards=tuple(shards))
+    examples = sum(shard.examples for shard in written)
+    return Split(examples=examples, offsets=offsets, shards=tuple(shards))
+
+
+def _write_offsets(path: Path, written: Sequence[WrittenShard]) -> None:
+    """Sums up the lengths of the records as a stream; np.save of int64 [examples + 1]."""
+    shape = (1 + sum(shard.examples for shard in written),)
+    header = {"descr": _LENGTH.str, "fortran_order": False, "shape": shape}
+    with path.open("wb") as file:
+        np.lib.format.write_array_header_1_0(file, header)
+        end = np.zeros(1, _LENGTH)
+        file.write(end.tobytes())
+        for shard in written:
+            with _lengths_of(shard.path).open("rb") as lengths:
+                while block := lengths.read(_LENGTHS_A_BLOCK * _LENGTH.itemsize):
+                    ends = end[-1] + np.cumsum(np.frombuffer(block, _LENGTH))
+                    file.write(ends.tobytes())
+                    end = ends
+        file.flush()
+        os.fsync(file.fileno())
 
 
 def write_manifest(folder: Path, manifest: Manifest) -> None:

@@ -1,5 +1,6 @@
 """What readers of files that hold many images give."""
 
+import mmap
 from dataclasses import dataclass
 
 import numpy as np
@@ -26,3 +27,14 @@ class Batch:
         """Some of the examples."""
         coarse = None if self.coarse_labels is None else self.coarse_labels[rows]
         return Batch(self.images[rows], self.labels[rows], coarse)
+
+    def forget(self) -> None:
+        """Gives back the memory of what was read of a mapped file; it is read again if needed."""
+        forget(self.images)
+
+
+def forget(mapped: Pixels) -> None:
+    """See `Batch.forget`."""
+    pages = getattr(mapped, "_mmap", None)
+    if pages is not None:
+        pages.madvise(mmap.MADV_DONTNEED)

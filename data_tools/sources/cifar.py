@@ -13,13 +13,14 @@ from pathlib import Path
 import numpy as np
 
 from data_tools.errors import CONFIG, INPUT, DataError, os_errors
-from data_tools.sources.batch import Batch, Pixels
+from data_tools.sources.batch import Batch, Pixels, forget
 
 SIZE = 32
 CHANNELS = 3
 PIXEL_BYTES = SIZE * SIZE * CHANNELS
 TEST_PREFIX = "test"
 """Files whose names begin so are the test split, all others the training split."""
+_RECORDS_A_CHECK = 1 << 12
 
 _OTHER_CONTENT = (
     (re.compile(rb"\x80[\x02-\x05]"), "a Python pickle", "get the binary version"),
@@ -163,16 +164,19 @@ def _check_content(path: Path, data: Pixels, layout: Layout) -> None:
 
 
 def _check_labels(path: Path, data: Pixels, labels: Pixels, layout: Layout) -> None:
-    for place, classes in enumerate(layout.classes):
-        above = np.flatnonzero(labels[:, place] >= classes)
+    for first in range(0, len(labels), _RECORDS_A_CHECK):
+        part = labels[first : first + _RECORDS_A_CHECK]
+        above, places = np.nonzero(part >= np.array(layout.classes))
         if above.size:
             _refuse_other_layout(path, data, layout)
-            record = int(above[0])
+            record, place = first + int(above[0]), int(places[0])
+            classes = layout.classes[place]
             raise DataError(
                 INPUT, path, f"record {record}", f"byte {record * layout.record_bytes + place}",
                 f"label {labels[record, place]}, the last of {layout.title} is {classes - 1}",
                 fix="the file is damaged or of another set, get it again",
             )  # fmt: skip
+        forget(data)
 
 
 def _refuse_other_layout(path: Path, data: Pixels, layout: Layout) -> None:

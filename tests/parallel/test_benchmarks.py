@@ -99,6 +99,20 @@ def test_memory_is_compared(data: Path, run_cli: Callable[..., Any]) -> None:
     assert len([line for line in printed.splitlines() if line.startswith("| ours, mpirun | ")]) == 1
 
 
+def test_conversions_are_timed_and_weighed(run_cli: Callable[..., Any]) -> None:
+    printed = script(
+        run_cli, "convert.py", "--rounds", 1, "--images", 600, "--captchas", 40,
+        "--rows", 1000, 2000,
+    )  # fmt: skip
+    for line in (
+        "ours / copy (target 1.0 or less): ", "tf.train.Example / ours (target 3): ",
+        "TFDS / ours: ", "rate of one process / Pillow's (target 0.8): ",
+        "one process / 2 workers once they run (target 1.7): ",
+        "one process / 2 ranks (target 1.7): ", "captchas of 8x8: ", "CIFAR-10 images: ",
+    ):  # fmt: skip
+        assert f"- {line}" in printed
+
+
 def cifar_set(folder: Path, run_cli: Callable[..., Any]) -> Path:
     """A data set of random pictures in CIFAR-10's layout: a label, then 32x32 of each colour."""
     rng = np.random.default_rng(0)

@@ -4,8 +4,10 @@ import struct
 import subprocess
 import sys
 import zlib
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import numpy as np
 import pytest
@@ -534,3 +536,15 @@ def test_no_warning_of_pillow_reaches_the_user(
     for name in ODD_ACCEPTED:
         images.decode((test_data / "odd_images" / name).read_bytes(), name)
     assert [str(warning.message) for warning in recwarn] == []
+
+
+def test_damaged_metadata_that_nobody_reads_is_no_warning(
+    tmp_path: Path, run_cli: Callable[..., Any]
+) -> None:
+    # Found by fuzzing: Pillow warned on standard error, where our own line stands.
+    data = encoded(photo(8, 8), "JPEG", exif=b"Exif\0\0MM\0*\0\0\0\10")
+    (tmp_path / "0.jpg").write_bytes(data)
+    (tmp_path / "labels.csv").write_text("0,ABCD\n")
+    command = ["captcha-to-tfrecord", tmp_path, tmp_path / "labels.csv", tmp_path / "set"]
+    done = run_cli(["data_tools", *command, "--workers", 1])
+    assert (done.rc, done.stderr) == (0, "")
