@@ -212,8 +212,7 @@ def _follow(comm: Any) -> None:
     except KeyboardInterrupt:
         # Perhaps of this rank alone: rank 0 must hear of it, or it would wait for our results.
         link.finish_sending()
-        error = DataError(RANK, f"rank {comm.rank}", "it was interrupted", fix="start it again")
-        link.send(0, _ERROR, _describe(error))
+        link.send(0, _ERROR, ("interrupt", []))
     link.receive(_STOP)
     link.send(0, _STOPPED, None)
 
@@ -253,9 +252,11 @@ def _describe(error: Exception) -> Any:
     return "fault", ["".join(traceback.format_exception(error))]
 
 
-def _rebuild(rank: int, described: Any) -> Exception:
+def _rebuild(rank: int, described: Any) -> BaseException:
     """The error that another rank has described."""
     what, fields = described
+    if what == "interrupt":
+        return KeyboardInterrupt()
     if what == "data":
         kind, where, reason, fix, faults = fields
         return DataError(Kind[kind], where, reason, fix=fix, faults=faults)

@@ -1,5 +1,9 @@
-"""Ranks share tasks of a minute each, one of which fails at once: `long_tasks.py NUMBER`."""
+"""Ranks share tasks of a minute each, one of which fails at once: `long_tasks.py NUMBER`.
 
+With a second word the rank that has this task is interrupted in place.
+"""
+
+import signal
 import sys
 import time
 
@@ -12,6 +16,8 @@ FAILING = int(sys.argv[1])
 
 def work(number: int) -> int:
     """Takes a minute, unless it fails."""
+    if number == FAILING and sys.argv[2:]:
+        signal.raise_signal(signal.SIGINT)
     if number == FAILING:
         raise DataError(INPUT, f"task {number}", "refused", fix="none")
     time.sleep(60)

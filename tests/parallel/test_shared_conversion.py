@@ -143,6 +143,15 @@ def test_an_error_on_one_rank_stops_the_long_work_of_the_others(
         assert error_lines(done.stderr) == [f"error: INPUT: task {failing}: refused; none"]
 
 
+def test_an_interrupt_of_one_rank_alone_ends_all(mpirun: Run) -> None:
+    script = Path(__file__).parent / "long_tasks.py"
+    for interrupted in (0, 1):
+        done = mpirun(2, ["python", script, interrupted, "interrupt"], timeout=45)
+        assert done.rc == 130
+        assert "interrupted" in done.stderr.splitlines()
+        assert not error_lines(done.stderr)
+
+
 def test_a_killed_rank_leaves_nothing_under_the_final_name_and_the_next_run_is_whole(
     images: Path, tmp_path: Path, mpirun: Run, run_cli: Run
 ) -> None:
