@@ -18,7 +18,7 @@ help:
 	@echo "make env     build .venv with TensorFlow, MPI and Horovod (part of both)"
 	@echo "make lint    check style, types and which module may import which"
 	@echo "make bare    prove both commands on a bare Debian, as root; takes half an hour"
-	@echo "make fuzz    feed 4 x 50,000 damaged inputs to data_tools; takes half an hour"
+	@echo "make fuzz    feed 4 x 50,000 damaged inputs to data_tools; takes five minutes"
 	@echo "make kill-points  kill conversions at every system call that changes a disk; needs strace"
 	@echo "make full-disk    convert to disks of 32 sizes, as root"
 
