@@ -23,11 +23,12 @@ from hvd_train import threads
 LAUNCH = launch_env.read()
 threads.configure(LAUNCH)
 
-from hvd_train import config, dist, run, train
+from hvd_train import config_files, dist, run, train
 from hvd_train.config import CifarConfig
 from hvd_train.data import pipeline
 from hvd_train.data.source import Batch
 from hvd_train.task import CIFAR
+from hvd_train.trainer import Trainer
 
 WARM_UP = 20
 
@@ -41,10 +42,12 @@ def main() -> None:
     add_save(parser)
     arguments = parser.parse_args()
     world = dist.init(LAUNCH)
-    settings, _ = config.parse_config(CifarConfig, ["--data", arguments.data], prog="real_data.py")
-    settings = config.resolve_batch(settings, world.size)
+    settings, _ = config_files.parse_config(
+        CifarConfig, ["--data", arguments.data], prog="real_data.py"
+    )
+    settings = config_files.resolve_batch(settings, world.size)
     data = run.open_data(CIFAR, settings, world)
-    trainer = train.Trainer(CIFAR.build(settings, data.manifest), settings)
+    trainer = Trainer(CIFAR.build(settings, data.manifest), settings)
     trainer.broadcast()
     loop = train.Loop(CIFAR, settings, trainer, data, world)
     steps = range(WARM_UP + arguments.rounds * arguments.steps)

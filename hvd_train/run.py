@@ -29,8 +29,8 @@ from data_tools import datasets, manifest
 from data_tools.durable import lock, write_atomically
 from data_tools.errors import CONFIG, HOST, INPUT, INTEGRITY, DataError
 from data_tools.manifest import Manifest
-from hvd_train import checkpoint, config, dist
-from hvd_train.config import TrainConfig
+from hvd_train import checkpoint, config_files, dist
+from hvd_train.config import FREE_BETWEEN_RANKS, TrainConfig
 from hvd_train.data.sharding import even_split, total_steps
 from hvd_train.data.source import Source, check_own_hashes, open_source
 from hvd_train.dist import World
@@ -72,10 +72,10 @@ def settle(settings: C, given: Collection[str], folder: Path, world: World) -> t
         if world.is_chief:
             saved = _saved_settings(folder, resume=settings.run.resume)
     saved = dist.broadcast_json(saved)
-    settings = config.resolve_batch(settings, world.size)
+    settings = config_files.resolve_batch(settings, world.size)
     with dist.agreed(world):
         if saved is not None:
-            settings = config.resumed(settings, saved, given, folder / CONFIG_FILE)
+            settings = config_files.resumed(settings, saved, given, folder / CONFIG_FILE)
     return settings, saved is not None
 
 
@@ -97,7 +97,7 @@ def _saved_settings(folder: Path, *, resume: bool) -> dict[str, Any] | None:
             CONFIG, folder, f"there is no {CONFIG_FILE} to go on with",
             fix=f"bring back {CONFIG_FILE}, or start a new run with --name",
         )  # fmt: skip
-    return config.read_yaml(folder / CONFIG_FILE)
+    return config_files.read_yaml(folder / CONFIG_FILE)
 
 
 def exists_already(folder: Path) -> DataError:
@@ -191,7 +191,7 @@ def check_ranks_agree(settings: TrainConfig, world: World) -> None:
     dist.check_same(
         world, HOST, "versions", versions(), fix="install the same versions on every host"
     )
-    shared = {k: v for k, v in config.flat(settings).items() if k not in config.FREE_BETWEEN_RANKS}
+    shared = {k: v for k, v in config_files.flat(settings).items() if k not in FREE_BETWEEN_RANKS}
     dist.check_same(
         world, CONFIG, "settings", shared, fix="give every rank the same flags and --config file"
     )
@@ -267,7 +267,7 @@ def sole_writer(folder: Path, *, resume: bool) -> Iterator[RunFolder]:
 def write_settings(folder: RunFolder, settings: TrainConfig) -> None:
     """Writes config.yaml."""
     folder.check_there()
-    values = yaml.safe_dump(config.to_save(settings), sort_keys=False)
+    values = yaml.safe_dump(config_files.to_save(settings), sort_keys=False)
     write_atomically(folder.path / CONFIG_FILE, values.encode())
 
 

@@ -13,7 +13,7 @@ from typing import Any
 from data_tools import launch_env
 from data_tools.errors import CONFIG, DataError, run_main
 from data_tools.launch_env import LaunchEnv
-from hvd_train import config, threads
+from hvd_train import config_files, threads
 from hvd_train.config import TrainConfig
 
 
@@ -33,7 +33,7 @@ def _train(argv: Sequence[str], prog: str, config_type: type[TrainConfig], task_
     launch = launch_env.read()
     settings, given, fault = None, frozenset[str](), None
     try:
-        settings, given = config.parse_config(config_type, argv, prog=prog)
+        settings, given = config_files.parse_config(config_type, argv, prog=prog)
     except DataError as error:
         # Among several ranks all must hear of it, or the launcher would report the first to exit.
         fault = error

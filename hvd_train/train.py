@@ -1,15 +1,11 @@
-"""Trains and evaluates a task: the same run on any number of ranks.
-
-Every rank computes the gradient of its share of the global batch; one grouped allreduce sums them,
-and every rank applies the same update. Only the chief writes.
-"""
+"""Trains and evaluates a task: the same run on any number of ranks. Only the chief writes."""
 
 import contextlib
 import dataclasses
 import math
 import resource
 import time
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -27,109 +23,10 @@ from hvd_train.dist import World
 from hvd_train.evaluate import Evaluation, Evaluator
 from hvd_train.metric_writer import TRAIN, MetricWriter, open_writer, timestamp
 from hvd_train.run import Data, RunFolder
-from hvd_train.task import Task, TaskModel
+from hvd_train.task import Task
+from hvd_train.trainer import Trainer
 
 C = TypeVar("C", bound=TrainConfig)
-
-
-class Trainer:
-    """A model with its optimizer and moving averages, and the step that updates them."""
-
-    def __init__(self, task_model: TaskModel, config: TrainConfig) -> None:
-        assert config.optim.global_batch is not None
-        self.task_model = task_model
-        self._global_batch = config.optim.global_batch
-        self._weight_decay = config.optim.weight_decay
-        self._dtype = config.run.dtype
-        self._model = task_model.model
-        self._optimizer = optim.build_optimizer(config.optim)
-        self._optimizer.build(self._model.trainable_variables)
-        self.ema = optim.MovingAverage(self._model.variables)
-        self._compiled_update = tf.function(self._update)
-
-    def step(self, batch: Batch, *, rate: float, decay: float) -> tuple[float, np.ndarray]:
-        """Trains on this rank's share of a global batch; a collective.
-
-        Returns:
-            The loss before the update, averaged over the global batch, with the penalty of weight
-            decay, and this rank's outputs.
-        """
-        loss, outputs = self._compiled_update(
-            batch.images,
-            batch.labels,
-            tf.constant(rate, self._dtype),
-            tf.constant(decay, self._dtype),
-        )
-        return float(loss), outputs.numpy()
-
-    def _update(self, images: Any, labels: Any, rate: Any, decay: Any) -> tuple[Any, Any]:
-        variables = self._model.trainable_variables
-        with tf.GradientTape() as tape:
-            outputs = self._model(images, training=True)
-            loss = tf.reduce_sum(self.task_model.losses(outputs, labels))
-        gradients = tape.gradient(loss, [variable.value for variable in variables])
-        # Sums over examples, divided by the global batch: exact when ranks have unequal shares.
-        sums = dist.allreduce_sum([*gradients, loss])
-        *gradients, loss = (total / self._global_batch for total in sums)
-        penalty, pulls = optim.l2_penalty(self.task_model.decayed, self._weight_decay)
-        gradients = [
-            g + pulls[v.path] if v.path in pulls else g
-            for g, v in zip(gradients, variables, strict=True)
-        ]
-        self._optimizer.learning_rate.assign(rate)
-        self._optimizer.apply(gradients, variables)
-        self.ema.update(decay)
-        return loss + penalty, outputs
-
-    def broadcast(self) -> None:
-        """Gives every rank the chief's weights, optimizer state and moving averages."""
-        dist.broadcast_variables(
-            [*self._model.variables, *self._optimizer.variables, *self.ema.variables]
-        )
-
-    def snapshot(self, step: int, state: dict[str, Any]) -> Checkpoint:
-        """Copies the whole state after `step` updates."""
-        weights = by_path(self._model.variables)
-        averages = dict(zip(weights, self.ema.variables, strict=True))
-        return Checkpoint(
-            step=step,
-            weights={name: variable.numpy() for name, variable in weights.items()},
-            optimizer={n: v.numpy() for n, v in by_path(self._optimizer.variables).items()},
-            ema={name: average.numpy() for name, average in averages.items()},
-            state=state,
-        )
-
-    def load(self, saved: Checkpoint, where: Path) -> None:
-        """Takes the state of a checkpoint.
-
-        Raises:
-            DataError: CONFIG when its variables are not those of this model.
-        """
-        weights = by_path(self._model.variables)
-        averages = dict(zip(weights, self.ema.variables, strict=True))
-        optimizer = by_path(self._optimizer.variables)
-        for variables, arrays in (
-            (weights, saved.weights), (optimizer, saved.optimizer), (averages, saved.ema)
-        ):  # fmt: skip
-            shapes = {name: tuple(v.shape) for name, v in variables.items()}
-            if shapes != {name: array.shape for name, array in arrays.items()}:
-                raise DataError(
-                    CONFIG, where, "the checkpoint's variables are not those of this model",
-                    fix="start a new run with --name",
-                )  # fmt: skip
-            for name, variable in variables.items():
-                variable.assign(arrays[name])
-
-    def shapes(self) -> dict[str, list[int]]:
-        """The model's variables by name."""
-        return {name: list(v.shape) for name, v in by_path(self._model.variables).items()}
-
-
-def by_path(variables: Sequence[Any]) -> dict[str, Any]:
-    """Variables by their Keras path, which tells each from all others."""
-    named = {variable.path: variable for variable in variables}
-    assert len(named) == len(variables), "two variables share a path"
-    return named
 
 
 def train_and_evaluate(task: Task, config: C, given: Collection[str], world: World) -> Evaluation:

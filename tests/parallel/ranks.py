@@ -29,12 +29,12 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from hvd_train import config, dist, task, train
+from hvd_train import config, config_files, dist, task, train
 from hvd_train.data.sharding import even_split
 from hvd_train.data.source import Batch, open_source
 from hvd_train.evaluate import Evaluator
 from hvd_train.models.layers import EPSILON, MOMENTUM, SyncBatchNormalization
-from hvd_train.train import Trainer
+from hvd_train.trainer import Trainer, by_path
 
 EXAMPLES = 10
 """Size of the global batch: 4, 3, 3 on three ranks."""
@@ -97,7 +97,7 @@ def train_recorded(
         *flags, "--data", str(sets / its_task.name), "--runs-dir", str(runs),
         "--global-batch", str(EXAMPLES), "--eval-every", "0",
     ]  # fmt: skip
-    settings, given = config.parse_config(config_type, argv, prog="ranks.py")
+    settings, given = config_files.parse_config(config_type, argv, prog="ranks.py")
     seen: dict[str, Any] = {"ids": [], "losses": [], "evaluated": []}
 
     def broadcast(real: Callable[..., None], trainer: Trainer) -> None:
@@ -193,7 +193,7 @@ def gradients(model: str, sets: Path, world: dist.World) -> Arrays:
         str(EXAMPLES), "--weight-decay", str(WEIGHT_DECAY),
     ]  # fmt: skip
     config_type, its_task = task_of(model)
-    settings, _ = config.parse_config(config_type, argv, prog="ranks.py")
+    settings, _ = config_files.parse_config(config_type, argv, prog="ranks.py")
     data = sets / its_task.name
     loaded = manifest.load(data)
     source = open_source(data, loaded, "train", budget=2.0**30)
@@ -206,7 +206,7 @@ def gradients(model: str, sets: Path, world: dist.World) -> Arrays:
         inputs = task_model.eval_inputs(whole.images)
         alone = one_process_gradients(task_model, inputs, whole.labels)
         trainer = Trainer(task_model, settings)
-        variables = train.by_path(task_model.model.trainable_variables)
+        variables = by_path(task_model.model.trainable_variables)
         before = {name: variable.numpy() for name, variable in variables.items()}
         start = sum(lengths[: world.rank])
         part = slice(start, start + lengths[world.rank])
@@ -225,7 +225,7 @@ def one_process_gradients(
     """The gradient of the mean loss with its penalty, without Horovod and our batch norm."""
     model = keras.models.clone_model(task_model.model, clone_function=keras_layer)
     model.set_weights(task_model.model.get_weights())
-    names = train.by_path(task_model.model.trainable_variables)
+    names = by_path(task_model.model.trainable_variables)
     values = {
         name: variable.value
         for name, variable in zip(names, model.trainable_variables, strict=True)

@@ -9,15 +9,9 @@ import pytest
 import yaml
 
 from data_tools.errors import DataError
-from hvd_train import config
-from hvd_train.config import (
-    CaptchaConfig,
-    CifarConfig,
-    flat,
-    parse_config,
-    resolve_batch,
-    resumed,
-)
+from hvd_train import config, config_files
+from hvd_train.config import CaptchaConfig, CifarConfig
+from hvd_train.config_files import flat, parse_config, resolve_batch, resumed
 from hvd_train.optim import learning_rate
 
 
@@ -294,15 +288,15 @@ ODD = [
 
 def test_saved_settings_read_back_the_same(tmp_path: Path) -> None:
     settings = resolve_batch(parse(*ODD), 3)
-    path = yaml_file(tmp_path, **config.to_save(settings))
-    assert flat(resumed(settings, config.read_yaml(path), set(), SAVED)) == flat(settings)
+    path = yaml_file(tmp_path, **config_files.to_save(settings))
+    assert flat(resumed(settings, config_files.read_yaml(path), set(), SAVED)) == flat(settings)
 
 
 def test_the_saved_settings_start_the_same_run_again(tmp_path: Path) -> None:
     settings = resolve_batch(parse(*ODD), 3)
-    path = yaml_file(tmp_path, **config.to_save(settings))
+    path = yaml_file(tmp_path, **config_files.to_save(settings))
     again = resolve_batch(parse("--config", path, "--name", "again"), 2)
-    assert config.to_save(again) == config.to_save(settings)
+    assert config_files.to_save(again) == config_files.to_save(settings)
     assert (again.run.name, again.optim.global_batch) == ("again", 96)
 
 
@@ -310,7 +304,7 @@ SAVED = Path("runs/x/config.yaml")
 
 
 def saved_settings(**changes: Any) -> dict[str, Any]:
-    return {**config.to_save(resolve_batch(parse(), 2)), **changes}
+    return {**config_files.to_save(resolve_batch(parse(), 2)), **changes}
 
 
 MATHEMATICS: dict[str, Any] = {
@@ -332,7 +326,7 @@ def test_a_flag_that_changes_the_mathematics_is_refused_on_resume(name: str) -> 
     saved = saved_settings()
     flag = "--" + name.replace("_", "-")
     needed = {"model": "linear"} if name == "init_stddev" else {}
-    asked = resolve_batch(parse(*config.flags_of({**needed, name: value})), 2)
+    asked = resolve_batch(parse(*config_files.flags_of({**needed, name: value})), 2)
     with pytest.raises(DataError) as caught:
         resumed(asked, saved, {name}, SAVED)
     assert str(caught.value) == (
@@ -359,7 +353,7 @@ def test_a_run_goes_on_with_its_own_batch_on_other_ranks() -> None:
 def test_the_saved_mathematics_holds_where_no_flag_says_so() -> None:
     saved = saved_settings(seed=8, base_lr=0.5, model="linear", shuffle=False)
     settings = resumed(resolve_batch(parse("--resume"), 2), saved, {"resume"}, SAVED)
-    assert config.to_save(settings) == saved
+    assert config_files.to_save(settings) == saved
     assert settings.run.resume
 
 
@@ -378,7 +372,7 @@ def test_a_free_setting_keeps_its_saved_value_on_resume(name: str) -> None:
 
 @pytest.mark.parametrize("name", FREE)
 def test_a_flag_changes_a_free_setting_on_resume(name: str) -> None:
-    asked = resolve_batch(parse(*config.flags_of({name: FREE[name]})), 2)
+    asked = resolve_batch(parse(*config_files.flags_of({name: FREE[name]})), 2)
     settings = resumed(asked, saved_settings(), {name}, SAVED)
     assert flat(settings)[name] == FREE[name]
 
@@ -452,8 +446,8 @@ def test_classes_take_these_augmentations(augment: str) -> None:
 
 @pytest.mark.parametrize("name", ["image_size", "weight_decay"])
 def test_cifars_own_mathematics_is_refused_on_resume(name: str) -> None:
-    saved = config.to_save(resolve_batch(parse_cifar(), 2))
-    asked = resolve_batch(parse_cifar(*config.flags_of({name: 1})), 2)
+    saved = config_files.to_save(resolve_batch(parse_cifar(), 2))
+    asked = resolve_batch(parse_cifar(*config_files.flags_of({name: 1})), 2)
     with pytest.raises(DataError) as caught:
         resumed(asked, saved, {name}, SAVED)
     assert str(caught.value) == (
@@ -464,5 +458,5 @@ def test_cifars_own_mathematics_is_refused_on_resume(name: str) -> None:
 
 def test_cifars_saved_settings_read_back_the_same(tmp_path: Path) -> None:
     settings = resolve_batch(parse_cifar("--image-size", 17, "--weight-decay", "1e-5"), 3)
-    path = yaml_file(tmp_path, **config.to_save(settings))
-    assert flat(resumed(settings, config.read_yaml(path), set(), SAVED)) == flat(settings)
+    path = yaml_file(tmp_path, **config_files.to_save(settings))
+    assert flat(resumed(settings, config_files.read_yaml(path), set(), SAVED)) == flat(settings)

@@ -14,8 +14,9 @@ from small_sets import texts, write_set
 
 from data_tools import manifest
 from data_tools.errors import DataError
-from hvd_train import config, run
-from hvd_train.config import CaptchaConfig, OptimConfig, RunConfig, resolve_batch
+from hvd_train import config_files, run
+from hvd_train.config import CaptchaConfig, OptimConfig, RunConfig
+from hvd_train.config_files import resolve_batch
 from hvd_train.data.source import open_source
 from hvd_train.dist import World
 
@@ -109,8 +110,8 @@ def test_the_saved_settings_are_those_of_the_run_with_its_batch(tmp_path: Path) 
     asked = resolve_batch(settings(batch_size=5), 2)
     with opened(folder, asked):
         pass
-    assert yaml.safe_load((folder / "config.yaml").read_text()) == config.to_save(asked)
-    assert config.to_save(asked)["global_batch"] == 10
+    assert yaml.safe_load((folder / "config.yaml").read_text()) == config_files.to_save(asked)
+    assert config_files.to_save(asked)["global_batch"] == 10
 
 
 def test_a_run_that_came_meanwhile_is_not_overwritten(tmp_path: Path) -> None:
