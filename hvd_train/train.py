@@ -183,7 +183,8 @@ class Loop:
             total_epochs=self._epoch(self.total_steps),
         )  # fmt: skip
         decay = optim.ema_decay(settings.ema_decay, step)
-        loss, outputs = self._trainer.step(batch, rate=rate, decay=decay)
+        result = self._trainer.step(batch, rate=rate, decay=decay)
+        loss = result.loss
         self._clock.steps += 1
         if not math.isfinite(loss):
             # The loss is the same sum on every rank, so all of them come here.
@@ -193,7 +194,7 @@ class Loop:
             )  # fmt: skip
             dist.agree(self._world, fault)
         if step % self._config.run.log_every == 0:
-            accuracy = self._accuracy(outputs, batch) if self._task.shown_each_step else None
+            accuracy = self._accuracy(result.outputs, batch) if self._task.shown_each_step else None
             self._show(step, loss, rate, accuracy, writer)
 
     def _accuracy(self, outputs: np.ndarray, batch: Batch) -> float:

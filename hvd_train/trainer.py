@@ -5,6 +5,7 @@ and every rank applies the same update.
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,24 @@ from hvd_train.checkpoint import Checkpoint
 from hvd_train.config import TrainConfig
 from hvd_train.data.source import Batch
 from hvd_train.task import TaskModel
+
+
+@dataclass(frozen=True, slots=True)
+class StepResult:
+    """What one update tells.
+
+    Attributes:
+        loss: before the update, averaged over the global batch, with the penalty of weight decay;
+            the same on every rank.
+        gradient_norm: length of the whole gradient that was applied; the same on every rank.
+        votes: of the ranks, summed.
+        outputs: this rank's.
+    """
+
+    loss: float
+    gradient_norm: float
+    votes: np.ndarray
+    outputs: np.ndarray
 
 
 class Trainer:
@@ -34,29 +53,38 @@ class Trainer:
         self.ema = optim.MovingAverage(self._model.variables)
         self._compiled_update = tf.function(self._update)
 
-    def step(self, batch: Batch, *, rate: float, decay: float) -> tuple[float, np.ndarray]:
+    def step(
+        self, batch: Batch, *, rate: float, decay: float, votes: Sequence[float] = ()
+    ) -> StepResult:
         """Trains on this rank's share of a global batch; a collective.
 
-        Returns:
-            The loss before the update, averaged over the global batch, with the penalty of weight
-            decay, and this rank's outputs.
+        Args:
+            batch: this rank's share.
+            rate: the learning rate.
+            decay: of the moving averages.
+            votes: numbers to sum over the ranks, of the same length at each step; they travel with
+                the gradients, so that agreeing costs no collective of its own.
         """
-        loss, outputs = self._compiled_update(
+        told, outputs = self._compiled_update(
             batch.images,
             batch.labels,
             tf.constant(rate, self._dtype),
             tf.constant(decay, self._dtype),
+            tf.constant(votes, self._dtype, shape=[len(votes)]),
         )
-        return float(loss), outputs.numpy()
+        loss, norm, *sums = told.numpy()  # one copy from the device
+        return StepResult(float(loss), float(norm), np.asarray(sums), outputs.numpy())
 
-    def _update(self, images: Any, labels: Any, rate: Any, decay: Any) -> tuple[Any, Any]:
+    def _update(
+        self, images: Any, labels: Any, rate: Any, decay: Any, votes: Any
+    ) -> tuple[Any, Any]:
         variables = self._model.trainable_variables
         with tf.GradientTape() as tape:
             outputs = self._model(images, training=True)
             loss = tf.reduce_sum(self.task_model.losses(outputs, labels))
         gradients = tape.gradient(loss, [variable.value for variable in variables])
         # Sums over examples, divided by the global batch: exact when ranks have unequal shares.
-        sums = dist.allreduce_sum([*gradients, loss])
+        *sums, votes = dist.allreduce_sum([*gradients, loss, votes])
         *gradients, loss = (total / self._global_batch for total in sums)
         penalty, pulls = optim.l2_penalty(self.task_model.decayed, self._weight_decay)
         gradients = [
@@ -66,7 +94,8 @@ class Trainer:
         self._optimizer.learning_rate.assign(rate)
         self._optimizer.apply(gradients, variables)
         self.ema.update(decay)
-        return loss + penalty, outputs
+        told = tf.concat([[loss + penalty, tf.linalg.global_norm(gradients)], votes], axis=0)
+        return told, outputs
 
     def broadcast(self) -> None:
         """Gives every rank the chief's weights, optimizer state and moving averages."""

@@ -34,7 +34,7 @@ from hvd_train.data.sharding import even_split
 from hvd_train.data.source import Batch, open_source
 from hvd_train.evaluate import Evaluator
 from hvd_train.models.layers import EPSILON, MOMENTUM, SyncBatchNormalization
-from hvd_train.trainer import Trainer, by_path
+from hvd_train.trainer import StepResult, Trainer, by_path
 
 EXAMPLES = 10
 """Size of the global batch: 4, 3, 3 on three ranks."""
@@ -107,12 +107,12 @@ def train_recorded(
         seen["trainer"] = trainer
 
     def step(
-        real: Callable[..., tuple[float, np.ndarray]], trainer: Trainer, batch: Batch, **rest: Any
-    ) -> tuple[float, np.ndarray]:
-        loss, outputs = real(trainer, batch, **rest)
+        real: Callable[..., StepResult], trainer: Trainer, batch: Batch, **rest: Any
+    ) -> StepResult:
+        result = real(trainer, batch, **rest)
         seen["ids"].append(batch.ids.tolist())
-        seen["losses"].append(loss)
-        return loss, outputs
+        seen["losses"].append(result.loss)
+        return result
 
     def own_batches(real: Callable[..., Iterator[Batch]], evaluator: Evaluator) -> Iterator[Batch]:
         for batch in real(evaluator):
