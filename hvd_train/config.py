@@ -1,5 +1,6 @@
 """The settings of a run: what each means and its default."""
 
+import itertools
 import math
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -56,29 +57,50 @@ class OptimConfig:
     """Passes over the training split."""
     steps: int | None = None
     """Stop at this step, in place of --epochs."""
-    optimizer: Literal["sgd", "momentum", "adam"] = "momentum"
+    accumulate: int = 1
+    """Micro-batches that a step's batch is worked in, to save memory; one allreduce and one update
+    a step all the same."""
+    optimizer: Literal["sgd", "momentum", "nesterov", "adam", "adamw", "lamb"] = "momentum"
     """Update rule."""
     base_lr: float = 0.1
     """Learning rate at global batch 128."""
-    lr_scaling: Literal["linear", "none"] = "linear"
-    """How the rate grows with the global batch: linear is base-lr x G / 128."""
-    schedule: Literal["constant", "exponential", "cosine"] = "exponential"
-    """How the rate falls: x 0.1 every --decay-epochs in steps, or to 0 along a half cosine."""
+    lr_scaling: Literal["linear", "sqrt", "none"] = "linear"
+    """How the rate grows with the global batch G: linear is base-lr x G / 128, sqrt is base-lr x
+    the root of G / 128."""
+    schedule: Literal["constant", "exponential", "step", "cosine", "one-cycle"] = "exponential"
+    """How the rate changes: exponential: x --decay-factor every --decay-epochs; step: the same at
+    each of --decay-at; cosine: to 0 along a half cosine; one-cycle: from 1/25 of the rate to all of
+    it over the first 30 % of the run (or --warmup-epochs), then to almost 0, along half cosines."""
     decay_epochs: float = 350.0
-    """Epochs after which the exponential schedule multiplies the rate by 0.1."""
+    """Epochs after which the exponential schedule multiplies the rate."""
+    decay_at: str | None = None
+    """Epochs at which the step schedule multiplies the rate, such as 30,60,80."""
+    decay_factor: float = 0.1
+    """What the exponential and the step schedule multiply the rate by."""
     warmup_epochs: float = 0.0
     """Epochs over which the rate rises linearly from 0."""
     momentum: float = 0.9
-    """Momentum of the momentum optimizer."""
+    """Of the momentum and nesterov optimizers."""
     weight_decay: float = 0.0
-    """L2 penalty: this x half the sum of squares of the model's decayed weights."""
+    """How strongly the model's decayed weights are pulled to 0; see --weight-decay-kind."""
+    weight_decay_kind: Literal["l2", "decoupled"] | None = None
+    """l2: a penalty of --weight-decay x half the sum of squares is part of the loss; decoupled: a
+    step takes rate x --weight-decay of each weight. If not given, decoupled for adamw and lamb."""
+    label_smoothing: float = 0.0
+    """Part of the true class's probability that is spread over all classes."""
+    clip_norm: float | None = None
+    """Longest gradient over all weights and ranks; a longer one is scaled down to it."""
+    compression: Literal["none", "fp16"] = "none"
+    """How gradients travel between ranks: fp16 halves the bytes, and rounds."""
     ema_decay: float = 0.9999
     """Decay of the moving averages of the weights, min(this, (1 + t) / (10 + t)) at step t."""
 
     def __post_init__(self) -> None:
         _positive(
             batch_size=self.batch_size, global_batch=self.global_batch, epochs=self.epochs,
-            steps=self.steps, base_lr=self.base_lr, decay_epochs=self.decay_epochs,
+            steps=self.steps, accumulate=self.accumulate, base_lr=self.base_lr,
+            decay_epochs=self.decay_epochs, decay_factor=self.decay_factor,
+            clip_norm=self.clip_norm,
         )  # fmt: skip
         if self.base_lr > MAX_RATE:
             raise ValueError(f"--base-lr is {self.base_lr}; it must be at most {MAX_RATE:g}")
@@ -87,9 +109,34 @@ class OptimConfig:
         ):  # fmt: skip
             if not 0 <= value < math.inf:
                 raise ValueError(f"{flag} is {value}; it must not be negative")
-        for flag, value in (("--momentum", self.momentum), ("--ema-decay", self.ema_decay)):
+        for flag, value in (
+            ("--momentum", self.momentum), ("--ema-decay", self.ema_decay),
+            ("--label-smoothing", self.label_smoothing),
+        ):  # fmt: skip
             if not 0 <= value < 1:
                 raise ValueError(f"{flag} is {value}; it must be at least 0 and below 1")
+        if not self.decay_points and self.schedule == "step":
+            raise ValueError("--schedule step needs --decay-at, epochs such as 30,60,80")
+        if self.optimizer == "adamw" and self.weight_decay_kind == "l2":
+            raise ValueError("--weight-decay-kind l2 is not for adamw; use --optimizer adam")
+
+    @property
+    def decay_points(self) -> tuple[float, ...]:
+        """The epochs of --decay-at."""
+        try:
+            points = tuple(map(float, self.decay_at.split(","))) if self.decay_at else ()
+        except ValueError:
+            points = (math.nan,)
+        if any(not a < b < math.inf for a, b in itertools.pairwise((0.0, *points))):
+            raise ValueError(f"--decay-at is {self.decay_at}; it must be rising epochs: 30,60,80")
+        return points
+
+    @property
+    def decays_decoupled(self) -> bool:
+        """Whether weight decay is apart from the loss."""
+        if self.weight_decay_kind is None:
+            return self.optimizer in ("adamw", "lamb")
+        return self.weight_decay_kind == "decoupled"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -112,8 +159,9 @@ class RunConfig:
     """Steps between lines."""
     seed: int = 0
     """Seed of the initial weights and of the order of the examples."""
-    dtype: Literal["float32", "float64"] = "float32"
-    """Type of the weights and of the arithmetic."""
+    dtype: Literal["float32", "float64", "bfloat16", "float16"] = "float32"
+    """Type of the weights and of the arithmetic. With the 16-bit ones weights, normalisations, loss
+    and sums stay float32; float16 has a loss scale that all ranks share."""
     deterministic: bool = True
     """Use only operations that give the same bits each time."""
     config: Path | None = None
@@ -149,6 +197,8 @@ class CaptchaConfig(TrainConfig):
 
     model: Literal["ctc", "linear"] = "ctc"
     """ctc: convolutions along the width, any length; linear: one dense layer, fixed length."""
+    batch_norm: Literal["sync", "local"] = "sync"
+    """Normalise by the examples of all ranks, one small allreduce a layer, or each rank's."""
     init_stddev: float | None = None
     """Draw the linear model's weights from normal(0, this), as the lesson did with 1."""
     data: DataConfig = field(default_factory=lambda: DataConfig(augment="shift"))
@@ -165,6 +215,10 @@ class CaptchaConfig(TrainConfig):
         _positive(init_stddev=self.init_stddev)
         if self.init_stddev is not None and self.model != "linear":
             raise ValueError("--init-stddev is of --model linear; leave it out or pass that")
+        if self.batch_norm != "sync" and self.model != "ctc":
+            raise ValueError("--batch-norm is of --model ctc; leave it out or pass that")
+        if self.optim.label_smoothing and self.model == "ctc":
+            raise ValueError("--label-smoothing is not for --model ctc; leave it out")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

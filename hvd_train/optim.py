@@ -13,12 +13,23 @@ import tensorflow as tf
 
 from hvd_train.config import REFERENCE_BATCH, OptimConfig
 
+ONE_CYCLE_START = 1 / 25
+"""Where the one-cycle schedule starts, as a part of its peak; this and the next two as PyTorch."""
+ONE_CYCLE_END = ONE_CYCLE_START / 1e4
+ONE_CYCLE_RISE = 0.3
+"""The part of the run over which it rises."""
+
 
 def scaled_lr(config: OptimConfig) -> float:
-    """Returns the peak rate: base_lr x G / 128 under linear scaling (Goyal et al. 2017)."""
+    """Returns the peak rate.
+
+    That is base_lr x G / 128 under linear scaling (Goyal et al. 2017), base_lr x sqrt(G / 128)
+    under sqrt (Krizhevsky 2014; for Adam and LAMB: You et al. 2020).
+    """
     if config.lr_scaling == "none" or config.global_batch is None:
         return config.base_lr
-    return config.base_lr * config.global_batch / REFERENCE_BATCH
+    growth = config.global_batch / REFERENCE_BATCH
+    return config.base_lr * (math.sqrt(growth) if config.lr_scaling == "sqrt" else growth)
 
 
 def learning_rate(
@@ -33,38 +44,138 @@ def learning_rate(
         total_epochs: length of the run.
     """
     peak = scaled_lr(config)
+    if config.schedule == "one-cycle":
+        rise = config.warmup_epochs or ONE_CYCLE_RISE * total_epochs
+        return peak * _one_cycle(epoch, rise, total_epochs)
     if epoch + step_epochs < config.warmup_epochs:
         return peak * (epoch + step_epochs) / config.warmup_epochs
     if config.schedule == "exponential":
-        return peak * 0.1 ** math.floor(epoch / config.decay_epochs)
+        return peak * config.decay_factor ** math.floor(epoch / config.decay_epochs)
+    if config.schedule == "step":
+        return peak * config.decay_factor ** sum(point <= epoch for point in config.decay_points)
     if config.schedule == "cosine":
-        whole = max(total_epochs - config.warmup_epochs, 1e-12)
-        progress = min(max(epoch - config.warmup_epochs, 0.0) / whole, 1.0)
-        return peak * 0.5 * (1 + math.cos(math.pi * progress))
+        begin = config.warmup_epochs
+        return peak * _half_cosine(1.0, 0.0, _progress(epoch, begin, total_epochs))
     return peak
 
 
+def _one_cycle(epoch: float, rise: float, total_epochs: float) -> float:
+    """The one-cycle policy (Smith and Topin 2017), as a part of the peak; momentum stays."""
+    if epoch < rise:
+        return _half_cosine(ONE_CYCLE_START, 1.0, epoch / rise)
+    return _half_cosine(1.0, ONE_CYCLE_END, _progress(epoch, rise, total_epochs))
+
+
+def _half_cosine(start: float, end: float, progress: float) -> float:
+    return end + (start - end) * 0.5 * (1 + math.cos(math.pi * progress))
+
+
+def _progress(epoch: float, begin: float, end: float) -> float:
+    return min(max(epoch - begin, 0.0) / max(end - begin, 1e-12), 1.0)
+
+
 def describe_rate(config: OptimConfig) -> str:
-    """Says in words which rate is used and why."""
+    """Says in words how the weights are updated: the rate and why, and what else is not usual."""
     peak = f"learning rate {scaled_lr(config):g}"
-    if config.lr_scaling == "linear":
-        peak += f" = {config.base_lr:g} x {config.global_batch} / {REFERENCE_BATCH}"
-    warmup = f" after {config.warmup_epochs:g} epochs of warm-up" if config.warmup_epochs else ""
-    decay = f" x 0.1 every {config.decay_epochs:g} epochs" if _decays(config) else ""
-    return f"{config.optimizer}, {peak}{warmup}, {config.schedule} schedule{decay}"
+    if config.lr_scaling != "none":
+        growth = f"{config.global_batch} / {REFERENCE_BATCH}"
+        growth = f"sqrt({growth})" if config.lr_scaling == "sqrt" else growth
+        peak += f" = {config.base_lr:g} x {growth}"
+    if config.warmup_epochs:
+        peak += f" after {config.warmup_epochs:g} epochs of warm-up"
+    schedule = f"{config.schedule} schedule{_describe_decay(config)}"
+    return ", ".join([config.optimizer, peak, schedule, *_describe_options(config)])
 
 
-def _decays(config: OptimConfig) -> bool:
-    return config.schedule == "exponential"
+def _describe_decay(config: OptimConfig) -> str:
+    if config.schedule == "exponential":
+        return f" x {config.decay_factor:g} every {config.decay_epochs:g} epochs"
+    if config.schedule == "step":
+        points = ", ".join(f"{point:g}" for point in config.decay_points)
+        return f" x {config.decay_factor:g} at epochs {points}"
+    return ""
 
 
-def build_optimizer(config: OptimConfig) -> keras.optimizers.Optimizer:
-    """Returns the Keras optimizer; its rate is set before each step."""
+def _describe_options(config: OptimConfig) -> Iterator[str]:
+    if config.weight_decay and config.decays_decoupled:
+        yield f"decoupled weight decay {config.weight_decay:g}"
+    if config.label_smoothing:
+        yield f"label smoothing {config.label_smoothing:g}"
+    if config.clip_norm:
+        yield f"gradient clipped to length {config.clip_norm:g}"
+    if config.accumulate > 1:
+        yield f"{config.accumulate} micro-batches a step"
+
+
+def build_optimizer(
+    config: OptimConfig, variables: Sequence[keras.Variable], decayed: Sequence[keras.Variable]
+) -> keras.optimizers.Optimizer:
+    """Returns the Keras optimizer of `variables`; its rate is set before each step.
+
+    Decoupled weight decay takes rate x decay of each weight before the update (Loshchilov and
+    Hutter 2019). So it does for LAMB, whose paper has the decay within the trust ratio.
+    """
+    decoupled = config.weight_decay if config.decays_decoupled and config.weight_decay else None
     # Named, since Keras would number it, and checkpoints hold its variables by name.
-    if config.optimizer == "adam":
-        return keras.optimizers.Adam(learning_rate=0.0, name="optimizer")
-    momentum = config.momentum if config.optimizer == "momentum" else 0.0
-    return keras.optimizers.SGD(learning_rate=0.0, momentum=momentum, name="optimizer")
+    settings = {"learning_rate": 0.0, "weight_decay": decoupled, "name": "optimizer"}
+    if config.optimizer in ("adam", "adamw"):
+        optimizer = keras.optimizers.Adam(**settings)
+    elif config.optimizer == "lamb":
+        optimizer = keras.optimizers.Lamb(**settings)
+    else:
+        optimizer = keras.optimizers.SGD(
+            momentum=0.0 if config.optimizer == "sgd" else config.momentum,
+            nesterov=config.optimizer == "nesterov", **settings,
+        )  # fmt: skip
+    pulled = {variable.path for variable in decayed}
+    optimizer.exclude_from_weight_decay([v for v in variables if v.path not in pulled])
+    optimizer.build(variables)
+    return optimizer
+
+
+def smoothed(losses: Any, logits: Any, smoothing: float) -> Any:
+    """Returns cross-entropies as if `smoothing` of the label were spread over all classes.
+
+    Args:
+        losses: [n], cross-entropies in nats, summed over the axes between first and last of logits.
+        logits: [n, ..., classes].
+        smoothing: part of the probability (Szegedy et al. 2016).
+    """
+    if not smoothing:
+        return losses
+    # Against equal probabilities: log of the sum of exponentials less the mean logit.
+    uniform = tf.reduce_logsumexp(logits, axis=-1) - tf.reduce_mean(logits, axis=-1)
+    uniform = tf.reduce_sum(uniform, axis=list(range(1, len(uniform.shape))))
+    return (1 - smoothing) * losses + smoothing * uniform
+
+
+class LossScale:
+    """A factor that keeps small float16 gradients from being 0 (Micikevicius et al. 2018).
+
+    It is halved, to 1 at least, after a gradient that isn't finite, and doubled after GROWTH_STEPS
+    finite ones in a row. It follows from the sum over ranks, so it is the same on all of them.
+    """
+
+    INITIAL = 2.0**15
+    GROWTH_STEPS = 2000
+
+    def __init__(self) -> None:
+        self.scale = keras.Variable(
+            self.INITIAL, trainable=False, dtype="float32", name="loss_scale"
+        )
+        self._finite_steps = keras.Variable(
+            0, trainable=False, dtype="int32", name="loss_scale_finite_steps"
+        )
+        self.variables = [self.scale, self._finite_steps]
+
+    def update(self, finite: Any) -> None:
+        """Moves on by a step whose gradient was finite or not; runs inside tf.function."""
+        steps = self._finite_steps.value + 1
+        grows = finite & (steps >= self.GROWTH_STEPS)
+        scale = self.scale.value
+        halved = tf.maximum(scale / 2, 1.0)
+        self.scale.assign(tf.where(finite, tf.where(grows, scale * 2, scale), halved))
+        self._finite_steps.assign(tf.where(finite & ~grows, steps, 0))
 
 
 def l2_penalty(

@@ -166,6 +166,13 @@ def check_batch(settings: TrainConfig, num_examples: int, size: int) -> None:
             CONFIG, "--global-batch", f"{batch} examples a step for {size} ranks",
             fix="give each rank at least one: raise --global-batch or start fewer ranks",
         )  # fmt: skip
+    micro_batches = settings.optim.accumulate
+    if batch % micro_batches or batch // micro_batches < size:
+        raise DataError(
+            CONFIG, "--accumulate",
+            f"{micro_batches} micro-batches of {batch} examples for {size} ranks",
+            fix="let it divide the batch over all ranks, and give each rank an example of each",
+        )  # fmt: skip
 
 
 def check_not_empty(split: str, source: Source, folder: Path) -> None:

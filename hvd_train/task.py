@@ -71,8 +71,10 @@ class Task:
 
 def set_dtype(config: TrainConfig) -> None:
     """Sets the type of the weights and of the arithmetic of all models built from now on."""
-    keras.config.set_floatx(config.run.dtype)
-    keras.config.set_dtype_policy(config.run.dtype)
+    dtype = config.run.dtype
+    mixed = dtype in ("bfloat16", "float16")
+    keras.config.set_floatx("float32" if mixed else dtype)
+    keras.config.set_dtype_policy(f"mixed_{dtype}" if mixed else dtype)
 
 
 def build_captcha(config: TrainConfig, manifest: Manifest) -> TaskModel:
@@ -87,7 +89,7 @@ def build_captcha(config: TrainConfig, manifest: Manifest) -> TaskModel:
     predict: Callable[[np.ndarray], np.ndarray]
     if config.model == "ctc":
         check_width(manifest.image, label)
-        model, losses = ctc.build(manifest.image, label), ctc.losses
+        model, losses = ctc.build(manifest.image, label, batch_norm=config.batch_norm), ctc.losses
         predict = functools.partial(
             ctc.decode, min_length=label.min_length, max_length=label.max_length
         )

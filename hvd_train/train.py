@@ -2,7 +2,6 @@
 
 import contextlib
 import dataclasses
-import math
 import resource
 import time
 from collections.abc import Collection, Iterator
@@ -160,8 +159,10 @@ class Loop:
             step, size=self._global_batch, num_examples=len(data),
             seed=seed, shuffle=self._config.data.shuffle,
         )  # fmt: skip
-        share = sharding.even_split(len(ids), rank=self._world.rank, size=self._world.size)
-        own = slice(share.start, share.stop)
+        own = sharding.own_places(
+            len(ids), accumulate=self._config.optim.accumulate,
+            rank=self._world.rank, size=self._world.size,
+        )  # fmt: skip
         batch = data.gather(ids[own])
         inputs = self._trainer.task_model.train_inputs(batch.images, batch.ids, epochs[own])
         return dataclasses.replace(batch, images=inputs)
@@ -186,13 +187,14 @@ class Loop:
         result = self._trainer.step(batch, rate=rate, decay=decay)
         loss = result.loss
         self._clock.steps += 1
-        if not math.isfinite(loss):
-            # The loss is the same sum on every rank, so all of them come here.
-            fault = DataError(
-                NUMERIC, f"step {step}", f"the loss is {loss}",
-                fix="lower --base-lr; the last checkpoint is kept",
-            )  # fmt: skip
-            dist.agree(self._world, fault)
+        if result.skipped:
+            writer.say(
+                f"step {step} skipped: not finite with a loss scale of {result.loss_scale:g}, "
+                "which is halved"
+            )
+        elif not result.is_finite:
+            # Loss and gradient are the same sums on every rank, so all of them come here.
+            dist.agree(self._world, result.fault(step))
         if step % self._config.run.log_every == 0:
             accuracy = self._accuracy(result.outputs, batch) if self._task.shown_each_step else None
             self._show(step, loss, rate, accuracy, writer)

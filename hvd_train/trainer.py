@@ -4,19 +4,24 @@ Every rank computes the gradient of its share of the global batch; one grouped a
 and every rank applies the same update.
 """
 
+import dataclasses
+import functools
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import keras
 import numpy as np
 import tensorflow as tf
 
-from data_tools.errors import CONFIG, DataError
+from data_tools.errors import CONFIG, NUMERIC, DataError
 from hvd_train import dist, optim
 from hvd_train.checkpoint import Checkpoint
 from hvd_train.config import TrainConfig
 from hvd_train.data.source import Batch
+from hvd_train.models import layers
 from hvd_train.task import TaskModel
 
 
@@ -27,29 +32,71 @@ class StepResult:
     Attributes:
         loss: before the update, averaged over the global batch, with the penalty of weight decay;
             the same on every rank.
-        gradient_norm: length of the whole gradient that was applied; the same on every rank.
+        gradient_norm: length of the whole gradient before it is clipped; the same on every rank.
         votes: of the ranks, summed.
         outputs: this rank's.
+        loss_scale: that the gradient was computed with; 1 unless in float16.
+        broken: for each rank whether its own loss or gradient was not finite, where the update
+            can't be used; empty otherwise.
     """
 
     loss: float
     gradient_norm: float
     votes: np.ndarray
     outputs: np.ndarray
+    loss_scale: float = 1.0
+    broken: tuple[bool, ...] = ()
+
+    @property
+    def is_finite(self) -> bool:
+        """Whether loss and gradient are numbers."""
+        return math.isfinite(self.loss) and math.isfinite(self.gradient_norm)
+
+    @property
+    def skipped(self) -> bool:
+        """Whether no weight was changed, since a smaller loss scale may mend what overflowed."""
+        return not self.is_finite and self.loss_scale > 1
+
+    def fault(self, step: int) -> DataError:
+        """The error of a step that ends the run, the same on every rank."""
+        reason = f"the loss is {self.loss}"
+        if math.isfinite(self.loss):
+            reason = f"the gradient's length is {self.gradient_norm}"
+        if not any(self.broken):
+            reason += ", though each rank's own is finite"
+        elif not all(self.broken):
+            reason += f", from rank {', '.join(str(r) for r, b in enumerate(self.broken) if b)}"
+        return DataError(
+            NUMERIC, f"step {step}", reason, fix="lower --base-lr; the last checkpoint is kept"
+        )
 
 
 class Trainer:
     """A model with its optimizer and moving averages, and the step that updates them."""
 
     def __init__(self, task_model: TaskModel, config: TrainConfig) -> None:
-        assert config.optim.global_batch is not None
+        settings = config.optim
+        assert settings.global_batch is not None
         self.task_model = task_model
-        self._global_batch = config.optim.global_batch
-        self._weight_decay = config.optim.weight_decay
-        self._dtype = config.run.dtype
+        self._settings = settings
+        self._global_batch = settings.global_batch
+        self._l2 = 0.0 if settings.decays_decoupled else settings.weight_decay
+        self._dtype = keras.config.floatx()
         self._model = task_model.model
-        self._optimizer = optim.build_optimizer(config.optim)
-        self._optimizer.build(self._model.trainable_variables)
+        self._optimizer = optim.build_optimizer(
+            settings, self._model.trainable_variables, task_model.decayed
+        )
+        self._loss_scale = optim.LossScale() if config.run.dtype == "float16" else None
+        self._compress = settings.compression == "fp16"
+        # Whether gradients or their sums are so; then they are means from the start.
+        self._in_16_bits = self._loss_scale is not None or self._compress
+        self._divisor = 1.0 if self._in_16_bits else self._global_batch
+        self._slots = list(self._optimizer.variables)
+        self._restored: list[keras.Variable] = []
+        if self._loss_scale:
+            self._slots += self._loss_scale.variables
+            self._restored += self._model.non_trainable_variables
+        self._statistics = layers.own_statistics(self._model)
         self.ema = optim.MovingAverage(self._model.variables)
         self._compiled_update = tf.function(self._update)
 
@@ -64,44 +111,122 @@ class Trainer:
             decay: of the moving averages.
             votes: numbers to sum over the ranks, of the same length at each step; they travel with
                 the gradients, so that agreeing costs no collective of its own.
+
+        Returns:
+            What the step tells. If it isn't finite and not skipped, the weights are lost.
         """
-        told, outputs = self._compiled_update(
+        told, outputs, own = self._compiled_update(
             batch.images,
             batch.labels,
             tf.constant(rate, self._dtype),
             tf.constant(decay, self._dtype),
             tf.constant(votes, self._dtype, shape=[len(votes)]),
         )
-        loss, norm, *sums = told.numpy()  # one copy from the device
-        return StepResult(float(loss), float(norm), np.asarray(sums), outputs.numpy())
+        loss, norm, scale, *sums = told.numpy()  # one copy from the device
+        result = StepResult(
+            float(loss), float(norm), np.asarray(sums), outputs.numpy(), float(scale)
+        )
+        if result.is_finite or result.skipped:
+            return result
+        # Loss and length are the same on every rank, so all of them come here.
+        finite = all(np.isfinite(array.numpy()).all() for array in own)
+        return dataclasses.replace(result, broken=tuple(dist.allgather_json(not finite)))
 
     def _update(
         self, images: Any, labels: Any, rate: Any, decay: Any, votes: Any
-    ) -> tuple[Any, Any]:
+    ) -> tuple[Any, Any, Any]:
         variables = self._model.trainable_variables
-        with tf.GradientTape() as tape:
-            outputs = self._model(images, training=True)
-            loss = tf.reduce_sum(self.task_model.losses(outputs, labels))
-        gradients = tape.gradient(loss, [variable.value for variable in variables])
+        scale = self._loss_scale.scale.value if self._loss_scale else 1.0
+        before = [tf.identity(v.value) for v in self._restored]
+        own_gradients, own_loss, outputs = self._own_sums(images, labels, scale)
         # Sums over examples, divided by the global batch: exact when ranks have unequal shares.
-        *sums, votes = dist.allreduce_sum([*gradients, loss, votes])
-        *gradients, loss = (total / self._global_batch for total in sums)
-        penalty, pulls = optim.l2_penalty(self.task_model.decayed, self._weight_decay)
+        share = tf.cast(tf.shape(images)[0], self._dtype)
+        statistics = [share * variable.value for variable in self._statistics]
+        gradients, (*statistics, loss, votes) = self._sum_over_ranks(
+            own_gradients, [*statistics, own_loss, votes]
+        )
+        gradients = [total / (self._divisor * scale) for total in gradients]
+        *statistics, loss = (total / self._global_batch for total in (*statistics, loss))
+        penalty, pulls = optim.l2_penalty(self.task_model.decayed, self._l2)
         gradients = [
             g + pulls[v.path] if v.path in pulls else g
             for g, v in zip(gradients, variables, strict=True)
         ]
+        loss, norm = loss + penalty, tf.linalg.global_norm(gradients)
+        update = functools.partial(self._apply, gradients, norm, statistics, rate, decay)
+        if self._loss_scale is None:
+            update()
+        else:
+            finite = tf.math.is_finite(loss) & tf.math.is_finite(norm)
+            tf.cond(finite, update, functools.partial(self._take_back, before))
+            self._loss_scale.update(finite)
+        told = tf.concat([[loss, norm, scale], votes], axis=0)
+        return told, outputs, [own_loss, *own_gradients]
+
+    def _own_sums(self, images: Any, labels: Any, scale: Any) -> tuple[list[Any], Any, Any]:
+        """Returns gradients and loss summed over this rank's examples, and their outputs.
+
+        The gradients are to be divided by scale and, if not by _divisor, by the global batch.
+        """
+        parts = self._settings.accumulate
+        if parts == 1:
+            return self._sums_of_part(images, labels, scale)
+        images, labels = (tf.reshape(x, [parts, -1, *x.shape[1:]]) for x in (images, labels))
+        outputs = tf.TensorArray(
+            self._dtype, parts, element_shape=[images.shape[1], *self._model.output_shape[1:]]
+        )
+
+        def add(part: Any, sums: list[Any], outputs: Any) -> tuple[Any, list[Any], Any]:
+            gradients, loss, own = self._sums_of_part(images[part], labels[part], scale)
+            sums = [a + b for a, b in zip(sums, [*gradients, loss], strict=True)]
+            return part + 1, sums, outputs.write(part, own)
+
+        zeros = [tf.zeros(v.shape, v.dtype) for v in self._model.trainable_variables]
+        # One part after the other, or the memory of all of them would be needed at once.
+        _, (*gradients, loss), outputs = tf.while_loop(
+            lambda part, *_: part < parts, add,
+            (0, [*zeros, tf.zeros([], self._dtype)], outputs), parallel_iterations=1,
+        )  # fmt: skip
+        return gradients, loss, outputs.concat()
+
+    def _sums_of_part(self, images: Any, labels: Any, scale: Any) -> tuple[list[Any], Any, Any]:
+        variables = self._model.trainable_variables
+        with tf.GradientTape() as tape:
+            outputs = self._model(images, training=True)
+            losses = self.task_model.losses(outputs, labels)
+            loss = tf.reduce_sum(optim.smoothed(losses, outputs, self._settings.label_smoothing))
+            # In 16 bits a sum over examples might overflow where their mean doesn't.
+            target = loss * (scale / self._global_batch) if self._in_16_bits else loss
+        return tape.gradient(target, [v.value for v in variables]), loss, outputs
+
+    def _sum_over_ranks(
+        self, gradients: list[Any], others: list[Any]
+    ) -> tuple[list[Any], list[Any]]:
+        """Sums all in one allreduce, or compressed gradients in one and the rest in another."""
+        if self._compress:
+            return dist.allreduce_sum(gradients, fp16=True), dist.allreduce_sum(others)
+        sums = dist.allreduce_sum([*gradients, *others])
+        return sums[: len(gradients)], sums[len(gradients) :]
+
+    def _apply(
+        self, gradients: list[Any], norm: Any, statistics: list[Any], rate: Any, decay: Any
+    ) -> None:
+        if self._settings.clip_norm is not None:
+            gradients, _ = tf.clip_by_global_norm(gradients, self._settings.clip_norm, norm)
+        for variable, mean in zip(self._statistics, statistics, strict=True):
+            variable.assign(mean)
         self._optimizer.learning_rate.assign(rate)
-        self._optimizer.apply(gradients, variables)
+        self._optimizer.apply(gradients, self._model.trainable_variables)
         self.ema.update(decay)
-        told = tf.concat([[loss + penalty, tf.linalg.global_norm(gradients)], votes], axis=0)
-        return told, outputs
+
+    def _take_back(self, before: list[Any]) -> None:
+        """Undoes what the forward pass of a skipped step did to moving statistics."""
+        for variable, value in zip(self._restored, before, strict=True):
+            variable.assign(value)
 
     def broadcast(self) -> None:
         """Gives every rank the chief's weights, optimizer state and moving averages."""
-        dist.broadcast_variables(
-            [*self._model.variables, *self._optimizer.variables, *self.ema.variables]
-        )
+        dist.broadcast_variables([*self._model.variables, *self._slots, *self.ema.variables])
 
     def snapshot(self, step: int, state: dict[str, Any]) -> Checkpoint:
         """Copies the whole state after `step` updates."""
@@ -110,7 +235,7 @@ class Trainer:
         return Checkpoint(
             step=step,
             weights={name: variable.numpy() for name, variable in weights.items()},
-            optimizer={n: v.numpy() for n, v in by_path(self._optimizer.variables).items()},
+            optimizer={n: v.numpy() for n, v in by_path(self._slots).items()},
             ema={name: average.numpy() for name, average in averages.items()},
             state=state,
         )
@@ -123,7 +248,7 @@ class Trainer:
         """
         weights = by_path(self._model.variables)
         averages = dict(zip(weights, self.ema.variables, strict=True))
-        optimizer = by_path(self._optimizer.variables)
+        optimizer = by_path(self._slots)
         for variables, arrays in (
             (weights, saved.weights), (optimizer, saved.optimizer), (averages, saved.ema)
         ):  # fmt: skip

@@ -43,6 +43,18 @@ def even_split(num_examples: int, *, rank: int, size: int) -> range:
     return range(start, start + share + (rank < more))
 
 
+def own_places(num_examples: int, *, accumulate: int, rank: int, size: int) -> np.ndarray:
+    """Returns this rank's places in a global batch, micro-batch by micro-batch, int64 [n].
+
+    The batch is cut into `accumulate` equal parts, each of which all ranks share evenly, so that
+    what is in a micro-batch over all ranks doesn't depend on their number.
+    """
+    part = num_examples // accumulate
+    share = even_split(part, rank=rank, size=size)
+    starts = part * np.arange(accumulate)[:, None]
+    return (starts + np.arange(share.start, share.stop)).ravel()
+
+
 def total_steps(num_examples: int, *, epochs: float, global_batch_size: int) -> int:
     """Returns the steps that cover `epochs` passes, the last batch reaching past the end."""
     return math.ceil(epochs * num_examples / global_batch_size)

@@ -13,7 +13,7 @@ import numpy as np
 import tensorflow as tf
 
 from data_tools.manifest import ImageSpec, LabelSpec
-from hvd_train.models.layers import SyncBatchNormalization
+from hvd_train.models.layers import batch_normalization
 
 BLOCK_WIDTHS = (32, 64, 96)
 """Channels of the convolution blocks."""
@@ -25,8 +25,14 @@ COLUMNS_A_CHARACTER = 3
 """The width is halved only while this many columns for each character remain."""
 
 
-def build(image: ImageSpec, label: LabelSpec) -> keras.Model:
-    """Returns the model: uint8 [n, H, W, C] to logits [n, columns, characters + 1], blank last."""
+def build(image: ImageSpec, label: LabelSpec, *, batch_norm: str) -> keras.Model:
+    """Returns the model: uint8 [n, H, W, C] to logits [n, columns, characters + 1], blank last.
+
+    Args:
+        image: size of the pictures.
+        label: charset and length.
+        batch_norm: sync or local, see `layers.batch_normalization`.
+    """
     pixels = keras.Input((image.height, image.width, image.channels), dtype="uint8", name="image")
     x = keras.layers.Rescaling(1 / 127.5, offset=-1.0, name="scale")(pixels)
     height, columns = image.height, image.width
@@ -38,13 +44,17 @@ def build(image: ImageSpec, label: LabelSpec) -> keras.Model:
         x = _convolution(keras.layers.Conv2D, width, 3, f"conv{block}")(x)
         # Pooling before normalising is the same function for positive scales, on fewer values.
         x = keras.layers.MaxPooling2D(pool, padding="same", name=f"pool{block}")(x)
-        x = SyncBatchNormalization(name=f"norm{block}")(x)
+        x = batch_normalization(batch_norm, f"norm{block}")(x)
         x = keras.layers.ReLU(name=f"relu{block}")(x)
     x = keras.layers.Reshape((columns, BLOCK_WIDTHS[-1]), name="columns")(x)
     x = _convolution(keras.layers.Conv1D, CONTEXT_WIDTH, CONTEXT_COLUMNS, "context")(x)
-    x = SyncBatchNormalization(name="norm_context")(x)
+    x = batch_normalization(batch_norm, "norm_context")(x)
     x = keras.layers.ReLU(name="relu_context")(x)
-    logits = keras.layers.Dense(len(label.charset) + 1, name="characters")(x)
+    # In mixed precision logits are float32.
+    head = keras.layers.Dense(
+        len(label.charset) + 1, name="characters", dtype=keras.config.floatx()
+    )
+    logits = head(x)
     return keras.Model(pixels, logits, name="ctc")
 
 

@@ -13,6 +13,19 @@ MOMENTUM = 0.9
 """Of the moving statistics; they must follow the weights within a run of a few hundred steps."""
 
 
+def batch_normalization(kind: str, name: str) -> keras.layers.Layer:
+    """Returns batch normalisation over the examples of all ranks ("sync"), or of one ("local").
+
+    In mixed precision both compute in float32. Moving statistics are the same on all ranks: those
+    of the global batch under sync, under local the mean over the ranks, see `own_statistics`.
+    """
+    if kind == "sync":
+        return SyncBatchNormalization(name=name, dtype=keras.config.floatx())
+    return keras.layers.BatchNormalization(
+        momentum=MOMENTUM, epsilon=EPSILON, name=name, dtype=keras.config.floatx()
+    )
+
+
 @keras.saving.register_keras_serializable("hvd_train")
 class SyncBatchNormalization(keras.layers.Layer):
     """Batch normalisation over the examples of all ranks (Ioffe and Szegedy 2015).
@@ -46,6 +59,20 @@ class SyncBatchNormalization(keras.layers.Layer):
     def _normalise(self, inputs: Any, mean: Any, variance: Any) -> Any:
         scale = self.gamma.value * tf.math.rsqrt(variance + EPSILON)
         return inputs * scale + (self.beta.value - mean * scale)
+
+
+def own_statistics(model: keras.Model) -> list[keras.Variable]:
+    """The moving statistics of layers that normalise by this rank's own examples.
+
+    Those are Keras's batch norms. Each step the trainer replaces them by their mean over the ranks,
+    weighted by examples, so that all ranks hold one set; it travels with the gradients.
+    """
+    return [
+        variable
+        for layer in model._flatten_layers()
+        if isinstance(layer, keras.layers.BatchNormalization)
+        for variable in (layer.moving_mean, layer.moving_variance)
+    ]
 
 
 def _global_moments(inputs: Any) -> tuple[Any, Any]:

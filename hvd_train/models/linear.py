@@ -34,7 +34,11 @@ def build(image: ImageSpec, label: LabelSpec, *, init_stddev: float | None) -> k
     x = keras.layers.Flatten(name="flatten")(x)
     units = label.max_length * len(label.charset)
     x = keras.layers.Dense(units, name="dense", **initializers)(x)
-    logits = keras.layers.Reshape((label.max_length, len(label.charset)), name="logits")(x)
+    # In mixed precision logits are float32.
+    to_logits = keras.layers.Reshape(
+        (label.max_length, len(label.charset)), name="logits", dtype=keras.config.floatx()
+    )
+    logits = to_logits(x)
     return keras.Model(pixels, logits, name="linear")
 
 

@@ -17,22 +17,28 @@ HIDDEN = (384, 192)
 
 
 def build(image_size: int, channels: int, num_classes: int) -> keras.Model:
-    """Returns the model: standardised float [n, size, size, C] to logits [n, classes]."""
+    """Returns the model: standardised float [n, size, size, C] to logits [n, classes].
+
+    In mixed precision the normalisations and the logits are float32.
+    """
     pixels = keras.Input((image_size, image_size, channels), name="image")
     x = _convolution("conv1", bias=None)(pixels)
     # Pooling before bias and ReLU is the same function, with these two on a quarter of the values.
     x = _pooling("pool1")(x)
     x = Bias(name="bias1")(x)
     x = keras.layers.ReLU(name="relu1")(x)
-    x = LocalResponseNormalization(name="norm1")(x)
+    x = _normalisation("norm1")(x)
     x = _convolution("conv2", bias=0.1)(x)
     x = keras.layers.ReLU(name="relu2")(x)
-    x = LocalResponseNormalization(name="norm2")(x)
+    x = _normalisation("norm2")(x)
     x = _pooling("pool2")(x)
     x = keras.layers.Flatten(name="flatten")(x)
     for layer, units in enumerate(HIDDEN, start=3):
         x = _dense(units, f"local{layer}", stddev=0.04, bias=0.1, activation="relu")(x)
-    logits = _dense(num_classes, "softmax_linear", stddev=1 / HIDDEN[-1], bias=0.0)(x)
+    head = _dense(
+        num_classes, "softmax_linear", stddev=1 / HIDDEN[-1], bias=0.0, dtype=keras.config.floatx()
+    )
+    logits = head(x)
     return keras.Model(pixels, logits, name="tutorial")
 
 
@@ -48,11 +54,21 @@ def _pooling(name: str) -> keras.layers.Layer:
     return keras.layers.MaxPooling2D(3, strides=2, padding="same", name=name)
 
 
+def _normalisation(name: str) -> keras.layers.Layer:
+    return LocalResponseNormalization(name=name, dtype=keras.config.floatx())
+
+
 def _dense(
-    units: int, name: str, *, stddev: float, bias: float, activation: str | None = None
+    units: int,
+    name: str,
+    *,
+    stddev: float,
+    bias: float,
+    activation: str | None = None,
+    dtype: str | None = None,
 ) -> keras.layers.Layer:
     return keras.layers.Dense(
-        units, activation=activation, name=name,
+        units, activation=activation, name=name, dtype=dtype,
         kernel_initializer=keras.initializers.TruncatedNormal(stddev=stddev),
         bias_initializer=keras.initializers.Constant(bias),
     )  # fmt: skip

@@ -183,10 +183,10 @@ def test_a_missing_file_is_named() -> None:
 
 
 POSITIVE = [
-    "batch-size", "global-batch", "epochs", "steps", "base-lr", "decay-epochs",
-    "checkpoint-every", "keep-checkpoints", "log-every",
+    "batch-size", "global-batch", "epochs", "steps", "accumulate", "base-lr", "decay-epochs",
+    "decay-factor", "clip-norm", "checkpoint-every", "keep-checkpoints", "log-every",
 ]  # fmt: skip
-REAL = ("epochs", "base-lr", "decay-epochs")
+REAL = ("epochs", "base-lr", "decay-epochs", "decay-factor", "clip-norm")
 
 
 @pytest.mark.parametrize("flag", POSITIVE)
@@ -207,7 +207,7 @@ def test_what_must_not_be_negative_is_refused_below_0(flag: str) -> None:
     )
 
 
-@pytest.mark.parametrize("flag", ["momentum", "ema-decay"])
+@pytest.mark.parametrize("flag", ["momentum", "ema-decay", "label-smoothing"])
 @pytest.mark.parametrize("value", [-0.1, 1.0])
 def test_a_decay_lies_in_0_to_1(flag: str, value: float) -> None:
     assert refusal(f"--{flag}", value) == (
@@ -277,7 +277,7 @@ def test_every_setting_stands_once_in_the_flat_list() -> None:
     groups = (config.DataConfig, config.OptimConfig, config.RunConfig)
     names = [item.name for group in groups for item in dataclasses.fields(group)]
     assert len(set(names)) == len(names)
-    assert set(flat(CaptchaConfig())) == {*names, "model", "init_stddev"}
+    assert set(flat(CaptchaConfig())) == {*names, "model", "batch_norm", "init_stddev"}
 
 
 ODD = [
@@ -312,7 +312,9 @@ MATHEMATICS: dict[str, Any] = {
     "shuffle": False, "augment": "none", "global_batch": 48, "epochs": 2.0, "steps": 9,
     "optimizer": "sgd", "base_lr": 0.5, "lr_scaling": "none", "schedule": "constant",
     "decay_epochs": 2.0, "weight_decay": 0.5, "warmup_epochs": 2.0, "momentum": 0.5,
-    "ema_decay": 0.5, "seed": 8, "dtype": "float64", "deterministic": False,
+    "ema_decay": 0.5, "seed": 8, "dtype": "float64", "deterministic": False, "accumulate": 2,
+    "decay_at": "1,2.5", "decay_factor": 0.5, "weight_decay_kind": "decoupled",
+    "label_smoothing": 0.1, "clip_norm": 1.0, "compression": "fp16", "batch_norm": "local",
 }  # fmt: skip
 
 
@@ -325,7 +327,7 @@ def test_a_flag_that_changes_the_mathematics_is_refused_on_resume(name: str) -> 
     value = MATHEMATICS[name]
     saved = saved_settings()
     flag = "--" + name.replace("_", "-")
-    needed = {"model": "linear"} if name == "init_stddev" else {}
+    needed = {"model": "linear"} if name in ("init_stddev", "label_smoothing") else {}
     asked = resolve_batch(parse(*config_files.flags_of({**needed, name: value})), 2)
     with pytest.raises(DataError) as caught:
         resumed(asked, saved, {name}, SAVED)

@@ -130,7 +130,7 @@ UPPER = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 def built(height: int = 20, width: int = 80, *, length: int = 4) -> keras.Model:
     image = ImageSpec(height=height, width=width, channels=3, encoding="raw")
     label = LabelSpec(charset=UPPER, min_length=1, max_length=length, case="keep")
-    return ctc.build(image, label)
+    return ctc.build(image, label, batch_norm="sync")
 
 
 def test_the_model_gives_logits_for_each_column_the_blank_last() -> None:

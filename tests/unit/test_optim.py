@@ -149,8 +149,7 @@ def test_the_averages_stand_in_for_the_weights_only_within_the_block() -> None:
 
 def apply_twice(config: OptimConfig, rate: float, gradients: list[float]) -> float:
     variable = keras.Variable([1.0], dtype="float64")
-    optimizer = build_optimizer(config)
-    optimizer.build([variable])
+    optimizer = build_optimizer(config, [variable], [variable])
     for gradient in gradients:
         optimizer.learning_rate.assign(rate)
         optimizer.apply([tf.constant([gradient], tf.float64)], [variable])
