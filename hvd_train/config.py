@@ -166,6 +166,9 @@ class RunConfig:
     """Use only operations that give the same bits each time."""
     config: Path | None = None
     """YAML file of settings by the names of these flags; flags win over it."""
+    stall_seconds: float = 120.0
+    """Seconds without a sign of life after which a rank is taken for frozen, and the run ends;
+    evaluations and checkpoints may take ten times as long. 0 switches the watchdog off."""
     debug: bool = False
     """Show tracebacks."""
 
@@ -178,6 +181,10 @@ class RunConfig:
             raise ValueError(f"--seed is {self.seed}; it must be from 0 to {2**31 - 1}")
         if not 0 <= self.eval_every < math.inf:
             raise ValueError(f"--eval-every is {self.eval_every}; it must not be negative")
+        if not (self.stall_seconds == 0 or 1 <= self.stall_seconds < math.inf):
+            raise ValueError(
+                f"--stall-seconds is {self.stall_seconds}; it must be at least 1, or 0 for none"
+            )
         if self.name is not None and (not self.name.strip(".") or "/" in self.name):
             raise ValueError(f"--name is {self.name!r}; it must be the name of one folder")
 
@@ -244,7 +251,7 @@ class CifarConfig(TrainConfig):
 # what is computed.
 FREE_ON_RESUME = frozenset({
     "data", "memory_budget", "input_threads", "name", "runs_dir", "resume", "checkpoint_every",
-    "keep_checkpoints", "eval_every", "log_every", "config", "debug",
+    "keep_checkpoints", "eval_every", "log_every", "stall_seconds", "config", "debug",
 })  # fmt: skip
 NOT_IN_FILES = frozenset({"config", "debug"})
 OF_THIS_CALL = frozenset({"name", "runs_dir", "resume", "config", "debug"})

@@ -4,9 +4,11 @@ Every function that communicates is a collective: all ranks must call it, in the
 stands inside `if world.is_chief`, and work that may fail on one rank runs inside `agreed()`.
 """
 
+import dataclasses
 import json
 import os
 import socket
+import sys
 import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -29,6 +31,8 @@ from data_tools.errors import (
     from_os_error,
 )
 from data_tools.launch_env import LaunchEnv
+from hvd_train import heartbeat, liveness, watchdog
+from hvd_train.watchdog import Watch
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -105,6 +109,7 @@ def gpu_index(num_gpus: int, world: World) -> int:
 
 def allgather_json(value: Any) -> list[Any]:
     """Returns every rank's value, by rank. JSON, so nothing that arrives is ever executed."""
+    liveness.arrive()
     data = np.frombuffer(json.dumps(value).encode(), np.uint8)
     lengths = hvd.allgather(tf.constant([len(data)], tf.int64)).numpy()
     joined = hvd.allgather(tf.constant(data)).numpy().tobytes()
@@ -192,6 +197,7 @@ def _difference(reference: Any, other: Any) -> str:
 
 def broadcast_variables(variables: Sequence[Any]) -> None:
     """Gives every rank the chief's values of Keras or TensorFlow variables."""
+    liveness.arrive()
     plain = [v.value if isinstance(v, keras.Variable) else v for v in variables]
     hvd.broadcast_variables(plain, root_rank=0)
 
@@ -209,17 +215,77 @@ def allreduce_sum(tensors: Sequence[Any], *, fp16: bool = False) -> list[Any]:
 
 def sum_over_ranks(values: np.ndarray) -> np.ndarray:
     """Sums a small float64 array over all ranks, outside tf.function."""
+    liveness.arrive()
     return np.asarray(hvd.allreduce(tf.constant(values, tf.float64), op=hvd.Sum))
 
 
 @contextmanager
-def peer_failures() -> Iterator[None]:
-    """Turns the failure of a collective, whose cause is another rank, into one RANK line."""
+def watched(world: World, stall_seconds: float) -> Iterator[None]:
+    """Ends all ranks with one RANK line if one freezes, ends or hangs in the block; a collective.
+
+    Args:
+        world: the ranks.
+        stall_seconds: the chief's limit; 0 switches the watchdog off.
+    """
+    if world.size == 1:
+        yield
+        return
+    watch = start_watch(world, stall_seconds)
+    try:
+        with peer_failures(watch):
+            yield
+    except SystemExit:  # the ranks have agreed on it
+        if watch is not None:
+            watch.close()
+        raise
+    # After any other exception the others learn of this rank's end when the process is gone, or
+    # they might end it before it has told its own error.
+    if watch is not None:
+        watch.close()
+
+
+def start_watch(world: World, stall_seconds: float) -> Watch | None:
+    """Connects the watchdogs of all ranks; a collective.
+
+    A rank that can't reach the chief goes on unwatched, which the chief says in one line.
+    """
+    liveness.begin(liveness.STARTING)
+    chief, offer = None, None
+    if world.is_chief and stall_seconds:
+        try:
+            chief = watchdog.ChiefWatch(stall_seconds, one_host=world.local_size == world.size)
+            offer = dataclasses.asdict(chief.offer)
+        except OSError as error:
+            print(f"warning: no watchdog: {error}", file=sys.stderr, flush=True)
+    offer = broadcast_json(offer)
+    if offer is None:
+        return None
+    watch = chief or watchdog.follow(world.rank, heartbeat.Offer(**offer))
+    watches = allgather_json([socket.gethostname(), watch is not None])
+    unwatched = [f"rank {r} on {host}" for r, (host, is_on) in enumerate(watches) if not is_on]
+    if unwatched and world.is_chief:
+        print(
+            f"warning: {', '.join(unwatched)} can't reach port {offer['port']} of {offer['host']}: "
+            "nobody will notice if it freezes; --stall-seconds 0 does without the watchdog",
+            file=sys.stderr, flush=True,
+        )  # fmt: skip
+    return watch
+
+
+@contextmanager
+def peer_failures(watch: Watch | None = None) -> Iterator[None]:
+    """Turns the failure of a collective, whose cause is another rank, into one RANK line.
+
+    Args:
+        watch: of this rank, which knows better what has become of the others.
+    """
     try:
         yield
     except tf.errors.OpError as error:
         if "Horovod" not in str(error):
             raise
+        if watch is not None:
+            watch.explain_failure()
         raise DataError(
             RANK, f"rank {hvd.rank()}", "another rank stopped while this one waited for it",
             fix="look for that rank's own error above; --resume goes on from the last checkpoint",

@@ -49,7 +49,7 @@ def _train(argv: Sequence[str], prog: str, config_type: type[TrainConfig], task_
     module, _, name = task_path.partition(":")
     task = getattr(import_trainer(module), name)
     train = import_trainer("hvd_train.train")
-    with dist.peer_failures():
+    with dist.watched(world, settings.run.stall_seconds):
         train.train_and_evaluate(task, settings, given, world)
 
 

@@ -13,7 +13,7 @@ import numpy as np
 import tensorflow as tf
 
 from data_tools.errors import CONFIG, NUMERIC, DataError
-from hvd_train import checkpoint, dist, optim, run
+from hvd_train import checkpoint, dist, liveness, optim, run
 from hvd_train.checkpoint import Checkpoint
 from hvd_train.config import TrainConfig
 from hvd_train.data import pipeline, sharding
@@ -116,6 +116,7 @@ class Loop:
             self.own_batch, steps, self._input_wait, threads=self._config.data.input_threads
         )
         evaluation, started = None, time.perf_counter()
+        liveness.begin(liveness.FIRST_STEP)
         for step in steps:
             self._train(step, self._next(batches), writer)
             done = step + 1
@@ -184,7 +185,9 @@ class Loop:
             total_epochs=self._epoch(self.total_steps),
         )  # fmt: skip
         decay = optim.ema_decay(settings.ema_decay, step)
+        liveness.arrive()
         result = self._trainer.step(batch, rate=rate, decay=decay)
+        liveness.begin(liveness.TRAINING)
         loss = result.loss
         self._clock.steps += 1
         if result.skipped:
@@ -226,7 +229,7 @@ class Loop:
         self._clock.restart()
 
     def _evaluate(self) -> Evaluation:
-        with self._trainer.ema.swapped_in():
+        with liveness.work("evaluating"), self._trainer.ema.swapped_in():
             return self._evaluator.run()
 
     def _report(self, evaluation: Evaluation, done: int, writer: MetricWriter) -> None:
@@ -238,7 +241,7 @@ class Loop:
             writer.say(f"{self._task.metric_in_words} = {evaluation.accuracy:.3f}")
 
     def _save(self, folder: RunFolder | None, done: int) -> None:
-        with dist.agreed(self._world):
+        with liveness.work("saving a checkpoint"), dist.agreed(self._world):
             if folder is not None:
                 folder.check_there()
                 snapshot = self._trainer.snapshot(done, run.data_state(self._data))

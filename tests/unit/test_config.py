@@ -235,6 +235,15 @@ def test_a_seed_that_the_generators_do_not_take_is_config(seed: int) -> None:
     )
 
 
+@pytest.mark.parametrize("seconds", ["-1.0", "0.5", "nan", "inf"])
+def test_the_watchdogs_limit_is_at_least_a_second_or_none(seconds: str) -> None:
+    assert parse("--stall-seconds", "0").run.stall_seconds == 0
+    assert refusal("--stall-seconds", seconds) == (
+        f"error: CONFIG: command line: --stall-seconds is {seconds}; it must be at least 1, or 0 "
+        "for none; see captcha.py --help"
+    )
+
+
 @pytest.mark.parametrize("name", ["", ".", "..", "a/b", "/a"])
 def test_a_run_name_is_the_name_of_one_folder(name: str) -> None:
     assert refusal("--name", name) == (
@@ -361,7 +370,7 @@ def test_the_saved_mathematics_holds_where_no_flag_says_so() -> None:
 
 FREE: dict[str, Any] = {
     "data": "elsewhere", "memory_budget": 0.5, "checkpoint_every": 7, "keep_checkpoints": 9,
-    "eval_every": 0.25, "log_every": 3,
+    "eval_every": 0.25, "log_every": 3, "stall_seconds": 7.0,
 }  # fmt: skip
 
 
