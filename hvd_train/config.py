@@ -8,6 +8,8 @@ from typing import Literal
 
 REFERENCE_BATCH = 128
 """The global batch that --base-lr is given for."""
+CAPTCHA_AUGMENTATIONS = ("shift", "rotate", "noise")
+CLASS_AUGMENTATIONS = ("distort", "crop")
 MAX_RATE = 1e37
 """Far above any rate of use; scaled by the batch it still fits into a float32."""
 
@@ -33,9 +35,11 @@ class DataConfig:
     """GiB a rank: a smaller split is held decoded, a larger one is read by offset from disk."""
     shuffle: bool = True
     """Visit the examples in a new order each epoch."""
-    augment: Literal["none", "shift", "distort"] = "none"
-    """shift: move each picture at random by up to 10 % of its height and 8 % of its width;
-    distort: crop, mirror and change the contrast at random, as the CIFAR-10 tutorial did."""
+    augment: str = "none"
+    """Random changes. Captchas, any of these, in the order given: shift (move by up to 10 % of the
+    height and 8 % of the width), rotate (by up to 5 degrees), noise; as in shift,rotate,noise.
+    Classes, one: distort (crop, mirror, change the contrast, as the CIFAR-10 tutorial did), crop
+    (extend by 4 pixels of reflection, crop, mirror)."""
     input_threads: int = 1
     """Threads a rank that prepare batches."""
 
@@ -43,6 +47,11 @@ class DataConfig:
         if not self.memory_budget >= 0:
             raise ValueError(f"--memory-budget is {self.memory_budget}; it must not be negative")
         _positive(input_threads=self.input_threads)
+
+    @property
+    def augmentations(self) -> tuple[str, ...]:
+        """The names in --augment."""
+        return () if self.augment == "none" else tuple(self.augment.split(","))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -198,6 +207,18 @@ class TrainConfig:
     run: RunConfig = field(default_factory=RunConfig)
 
 
+def _check_augment(data: DataConfig, known: tuple[str, ...], *, at_most: int) -> None:
+    """Raises ValueError unless --augment is none or names some of these, each once."""
+    names = data.augmentations
+    if set(names) <= set(known) and len(set(names)) == len(names) <= at_most:
+        return
+    choice = "one of" if at_most == 1 else "any of"
+    raise ValueError(
+        f"--augment is {data.augment}; it must be none or {choice} {', '.join(known)}"
+        + ("" if at_most == 1 else ", joined by commas")
+    )
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CaptchaConfig(TrainConfig):
     """Trains a captcha recogniser on one or many ranks."""
@@ -217,8 +238,7 @@ class CaptchaConfig(TrainConfig):
     )  # fmt: skip
 
     def __post_init__(self) -> None:
-        if self.data.augment == "distort":
-            raise ValueError("--augment distort is for classes; captchas take shift or none")
+        _check_augment(self.data, CAPTCHA_AUGMENTATIONS, at_most=len(CAPTCHA_AUGMENTATIONS))
         _positive(init_stddev=self.init_stddev)
         if self.init_stddev is not None and self.model != "linear":
             raise ValueError("--init-stddev is of --model linear; leave it out or pass that")
@@ -236,6 +256,10 @@ class CifarConfig(TrainConfig):
     """tutorial: two convolutions with local response normalisation, two hidden dense layers."""
     image_size: int = 24
     """Pixels a side that the network sees: a random crop in training, the middle in evaluation."""
+    cutout: int = 0
+    """Set a square of this many pixels a side to 0 in each training picture; 0 is off."""
+    mixup: float = 0.0
+    """Train on weighted means of pairs of pictures, the weight from Beta(this, this); 0 is off."""
     data: DataConfig = field(default_factory=lambda: DataConfig(augment="distort"))
     optim: OptimConfig = field(
         default_factory=lambda: OptimConfig(optimizer="sgd", weight_decay=0.004)
@@ -243,8 +267,14 @@ class CifarConfig(TrainConfig):
 
     def __post_init__(self) -> None:
         _positive(image_size=self.image_size)
-        if self.data.augment == "shift":
-            raise ValueError("--augment shift is for captchas; classes take distort or none")
+        if not 0 <= self.cutout < self.image_size:
+            raise ValueError(
+                f"--cutout is {self.cutout}; it must be at least 0 and below --image-size, "
+                f"{self.image_size}"
+            )
+        if not 0 <= self.mixup < math.inf:
+            raise ValueError(f"--mixup is {self.mixup}; it must not be negative")
+        _check_augment(self.data, CLASS_AUGMENTATIONS, at_most=1)
 
 
 # Settings that may change on --resume: they decide what is read from where, written or shown, not

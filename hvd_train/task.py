@@ -1,10 +1,11 @@
 """What a task is to the training loop: a model, its loss, and what counts as right."""
 
+import dataclasses
 import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 import keras
 import numpy as np
@@ -14,7 +15,10 @@ from data_tools.errors import CONFIG, DataError
 from data_tools.manifest import ImageSpec, LabelSpec, Manifest
 from hvd_train.config import CaptchaConfig, CifarConfig, TrainConfig
 from hvd_train.data import augment
+from hvd_train.data.source import Batch, Source
 from hvd_train.models import ctc, linear, tutorial
+
+PrepareBatch = Callable[[np.ndarray, np.ndarray], Batch]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -25,6 +29,8 @@ class TaskModel:
         model: inputs to outputs.
         train_inputs: (images, ids, epochs) of a training batch to the model's inputs: uint8
             [n, H, W, C], the examples' numbers in the split and the epoch of each visit, int64 [n].
+        mixup: (prepare, ids, epochs) to a training batch that mixes examples; prepare makes a batch
+            of ids and epochs by `train_inputs`. None trains on the examples as they are.
         eval_inputs: images to the model's inputs.
         losses: (outputs, labels) to the loss of each example [n]; runs inside tf.function.
         decayed: the weights that weight decay pulls to 0.
@@ -37,6 +43,17 @@ class TaskModel:
     losses: Callable[[Any, Any], Any]
     decayed: Sequence[keras.Variable]
     predict: Callable[[np.ndarray], np.ndarray]
+    mixup: Callable[[PrepareBatch, np.ndarray, np.ndarray], Batch] | None = None
+
+    def train_batch(self, source: Source, ids: np.ndarray, epochs: np.ndarray) -> Batch:
+        """Reads examples, int64 [n], each in an epoch, int64 [n], as the model trains on them."""
+
+        def prepare(ids: np.ndarray, epochs: np.ndarray) -> Batch:
+            batch = source.gather(ids)
+            inputs = self.train_inputs(batch.images, batch.ids, epochs)
+            return dataclasses.replace(batch, images=inputs)
+
+        return prepare(ids, epochs) if self.mixup is None else self.mixup(prepare, ids, epochs)
 
     def correct(self, outputs: np.ndarray, labels: np.ndarray) -> np.ndarray:
         """Tells for each example whether the whole label is right, bool [n]."""
@@ -102,18 +119,38 @@ def build_captcha(config: TrainConfig, manifest: Manifest) -> TaskModel:
     else:
         model = linear.build(manifest.image, label, init_stddev=config.init_stddev)
         losses, predict = linear.losses, linear.decode
-    shift = functools.partial(
-        augment.shift, seed=config.run.seed,
-        num_examples=manifest.splits[config.data.train_split].examples,
-    )  # fmt: skip
+
+    def train_inputs(images: np.ndarray, ids: np.ndarray, epochs: np.ndarray) -> np.ndarray:
+        for name in config.data.augmentations:
+            images = CAPTCHA_CHANGES[name](images, ids, epochs, **numbers)
+        return images
+
+    numbers = drawn_by(config, manifest)
     return TaskModel(
         model=model,
-        train_inputs=shift if config.data.augment == "shift" else lambda images, *_: images,
+        train_inputs=train_inputs,
         eval_inputs=lambda images: images,
         losses=losses,
         decayed=[v for v in model.trainable_variables if v.path.endswith("/kernel")],
         predict=predict,
     )
+
+
+CAPTCHA_CHANGES = {"shift": augment.shift, "rotate": augment.rotate, "noise": augment.noise}
+CLASS_CHANGES = {"distort": augment.distort, "crop": augment.random_crop}
+
+
+class DrawnBy(TypedDict):
+    """What the random numbers of augmentation depend on, beside the epoch and the example."""
+
+    seed: int
+    num_examples: int
+
+
+def drawn_by(config: TrainConfig, manifest: Manifest) -> DrawnBy:
+    """Returns what a run's random numbers depend on."""
+    examples = manifest.splits[config.data.train_split].examples
+    return {"seed": config.run.seed, "num_examples": examples}
 
 
 def check_width(image: ImageSpec, label: LabelSpec) -> None:
@@ -152,13 +189,22 @@ def build_classes(config: TrainConfig, manifest: Manifest) -> TaskModel:
     set_dtype(config)
     model = tutorial.build(size, image.channels, len(manifest.classes))
     center = functools.partial(augment.center, size=size)
-    distort = functools.partial(
-        augment.distort, size=size, seed=config.run.seed,
-        num_examples=manifest.splits[config.data.train_split].examples,
-    )  # fmt: skip
+    numbers = drawn_by(config, manifest)
+    mixup = functools.partial(
+        augment.mixup, alpha=config.mixup, num_classes=len(manifest.classes), **numbers
+    )
+
+    def train_inputs(images: np.ndarray, ids: np.ndarray, epochs: np.ndarray) -> np.ndarray:
+        change = CLASS_CHANGES.get(config.data.augment)
+        inputs = change(images, ids, epochs, size=size, **numbers) if change else center(images)
+        if config.cutout:
+            augment.cutout(inputs, ids, epochs, side=config.cutout, **numbers)
+        return inputs
+
     return TaskModel(
         model=model,
-        train_inputs=distort if config.data.augment == "distort" else lambda x, *_: center(x),
+        train_inputs=train_inputs,
+        mixup=mixup if config.mixup else None,
         eval_inputs=center,
         losses=tutorial.losses,
         decayed=tutorial.decayed(model),

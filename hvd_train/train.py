@@ -1,7 +1,6 @@
 """Trains and evaluates a task: the same run on any number of ranks. Only the chief writes."""
 
 import contextlib
-import dataclasses
 import resource
 import time
 from collections.abc import Collection, Iterator
@@ -164,9 +163,7 @@ class Loop:
             len(ids), accumulate=self._config.optim.accumulate,
             rank=self._world.rank, size=self._world.size,
         )  # fmt: skip
-        batch = data.gather(ids[own])
-        inputs = self._trainer.task_model.train_inputs(batch.images, batch.ids, epochs[own])
-        return dataclasses.replace(batch, images=inputs)
+        return self._trainer.task_model.train_batch(data, ids[own], epochs[own])
 
     def _epoch(self, step: int) -> float:
         return step * self._global_batch / len(self._data.train)

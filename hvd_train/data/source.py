@@ -23,7 +23,8 @@ class Batch:
         ids: int64 [n], the examples' numbers in the split.
         images: uint8 [n, height, width, channels].
         labels: int32 [n, max_length], the characters' places in the charset, a shorter label filled
-            up with -1; or [n, 1], the numbers of the classes.
+            up with -1; or [n, 1], the numbers of the classes; or float32 [n, classes], the shares
+            of the classes of mixed pictures.
     """
 
     ids: np.ndarray

@@ -84,6 +84,10 @@ def losses(logits: Any, labels: Any) -> Any:
 
     Args:
         logits: [n, classes].
-        labels: int32 [n, 1].
+        labels: int32 [n, 1], or the shares of the classes of mixed pictures, float [n, classes].
     """
+    labels = tf.convert_to_tensor(labels)
+    if labels.dtype.is_floating:
+        shares = tf.cast(labels, logits.dtype)
+        return tf.nn.softmax_cross_entropy_with_logits(labels=shares, logits=logits)
     return tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels[:, 0], logits=logits)

@@ -78,12 +78,17 @@ RUNS = {
     ],
     # Distorted, with weight decay, over the end of an epoch.
     "tutorial": ["--dtype", "float64", "--steps", "12"],
+    # Partners for mixing come from the whole split, whichever rank holds the example.
+    "mixed": [
+        "--dtype", "float64", "--steps", "12", "--image-size", "32", "--augment", "crop",
+        "--cutout", "8", "--mixup", "0.5",
+    ],
 }  # fmt: skip
 
 
 def task_of(name: str) -> tuple[type[config.TrainConfig], task.Task]:
     """The settings and the task of a run or a model."""
-    if name == "tutorial":
+    if name in ("tutorial", "mixed"):
         return config.CifarConfig, task.CIFAR
     return config.CaptchaConfig, task.CAPTCHA
 

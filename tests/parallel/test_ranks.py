@@ -15,7 +15,7 @@ from hvd_train.data.sharding import epoch_order
 
 SIZES = (1, 2, 3, 4)
 MANY = SIZES[1:]
-RUNS = ("linear", "ctc", "by_heart", "tutorial")
+RUNS = ("linear", "ctc", "by_heart", "tutorial", "mixed")
 BATCH = 10
 RATE = 0.03
 """--base-lr of the run by heart."""
@@ -149,7 +149,7 @@ def test_no_rank_runs_the_whole_batch_and_the_parts_are_even(many: Ran) -> None:
 
 @pytest.mark.parametrize("run", RUNS)
 def test_all_ranks_take_the_same_number_of_steps(ranks: Ran, run: str) -> None:
-    steps = {"linear": 35, "ctc": 20, "by_heart": 100, "tutorial": 12}[run]
+    steps = {"linear": 35, "ctc": 20, "by_heart": 100, "tutorial": 12, "mixed": 12}[run]
     assert [len(losses) for losses in ranks.of(run, "losses")] == [steps] * ranks.size
 
 
@@ -257,7 +257,7 @@ def test_every_rank_sees_the_same_loss(many: Ran, run: str) -> None:
     assert all(other == first for other in others)
 
 
-@pytest.mark.parametrize("run", ["linear", "tutorial"])
+@pytest.mark.parametrize("run", ["linear", "tutorial", "mixed"])
 def test_the_losses_of_up_to_20_steps_agree_to_1e_9_in_float64(
     many: Ran, one: Ran, run: str
 ) -> None:
@@ -367,15 +367,18 @@ def test_the_lines_of_the_steps_have_the_tutorials_form_and_come_once(ranks: Ran
         rf"{TIME}: step (\d+), loss = (\d+\.\d\d) \(\d+\.\d examples/sec; \d+\.\d{{3}} sec/batch\)"
     )
     found = re.findall(rf"^{line}$", ranks.stdout, re.MULTILINE)
-    recorded = ranks.of("tutorial", "losses")[0]
-    assert found == [(str(step), f"{recorded[step]:.2f}") for step in (0, 10)]
+    assert found == [
+        (str(step), f"{ranks.of(run, 'losses')[0][step]:.2f}")
+        for run in ("tutorial", "mixed")
+        for step in (0, 10)
+    ]
 
 
 def test_the_precision_is_told_once_in_the_tutorials_words_and_in_eval_json(ranks: Ran) -> None:
-    (evaluation, *_) = ranks.of("tutorial", "evaluation")
+    evaluation, mixed = (ranks.of(run, "evaluation")[0] for run in ("tutorial", "mixed"))
     precision = evaluation["correct"] / TEST
     found = re.findall(rf"^{TIME}: precision @ 1 = (\d\.\d{{3}})$", ranks.stdout, re.MULTILINE)
-    assert found == [f"{precision:.3f}"]
+    assert found == [f"{precision:.3f}", f"{mixed['correct'] / TEST:.3f}"]
     run = ranks.folder / "tutorial" / "cifar10"
     result = json.loads((run / "eval.json").read_text())
     assert (result["step"], result["examples"], result["correct"]) == (

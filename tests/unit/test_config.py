@@ -292,6 +292,7 @@ def test_every_setting_stands_once_in_the_flat_list() -> None:
 ODD = [
     "--data", "a b/ü", "--steps", "3", "--base-lr", "1e-07", "--no-shuffle", "--no-deterministic",
     "--name", "None of it", "--runs-dir", "r", "--init-stddev", "1e-3", "--model", "linear",
+    "--augment", "rotate,shift",
 ]  # fmt: skip
 
 
@@ -427,8 +428,17 @@ def test_cifars_rate_falls_to_a_tenth_every_350_epochs_from_0_1_at_batch_128() -
     [
         (
             ["--augment", "shift"],
-            "--augment shift is for captchas; classes take distort or none",
+            "--augment is shift; it must be none or one of distort, crop",
         ),
+        (
+            ["--augment", "crop,distort"],
+            "--augment is crop,distort; it must be none or one of distort, crop",
+        ),
+        (["--augment", ""], "--augment is ; it must be none or one of distort, crop"),
+        (["--cutout", "-1"], "--cutout is -1; it must be at least 0 and below --image-size, 24"),
+        (["--cutout", "24"], "--cutout is 24; it must be at least 0 and below --image-size, 24"),
+        (["--mixup", "-0.1"], "--mixup is -0.1; it must not be negative"),
+        (["--mixup", "nan"], "--mixup is nan; it must not be negative"),
         (["--image-size", "0"], "--image-size is 0; it must be a positive number"),
         (["--image-size", "-3"], "--image-size is -3; it must be a positive number"),
         (["--weight-decay", "-1"], "--weight-decay is -1.0; it must not be negative"),
@@ -443,19 +453,28 @@ def test_a_setting_that_classes_cannot_have_is_config(argv: list[str], reason: s
     assert str(caught.value) == f"error: CONFIG: command line: {reason}; see cifar.py --help"
 
 
-def test_captchas_refuse_the_distortions_of_classes() -> None:
-    assert refusal("--augment", "distort") == (
-        "error: CONFIG: command line: --augment distort is for classes; "
-        "captchas take shift or none; see captcha.py --help"
+@pytest.mark.parametrize(
+    "augment", ["distort", "shift,crop", "shift,", "none,shift", "shift,shift"]
+)
+def test_captchas_take_their_own_augmentations_each_once(augment: str) -> None:
+    assert refusal("--augment", augment) == (
+        f"error: CONFIG: command line: --augment is {augment}; it must be none or any of shift, "
+        "rotate, noise, joined by commas; see captcha.py --help"
     )
 
 
-@pytest.mark.parametrize("augment", ["none", "distort"])
+def test_augmentations_of_captchas_combine_in_the_order_given() -> None:
+    assert parse().data.augmentations == ("shift",)
+    assert parse("--augment", "none").data.augmentations == ()
+    assert parse("--augment", "noise,shift").data.augmentations == ("noise", "shift")
+
+
+@pytest.mark.parametrize("augment", ["none", "distort", "crop"])
 def test_classes_take_these_augmentations(augment: str) -> None:
     assert parse_cifar("--augment", augment).data.augment == augment
 
 
-@pytest.mark.parametrize("name", ["image_size", "weight_decay"])
+@pytest.mark.parametrize("name", ["image_size", "weight_decay", "cutout", "mixup"])
 def test_cifars_own_mathematics_is_refused_on_resume(name: str) -> None:
     saved = config_files.to_save(resolve_batch(parse_cifar(), 2))
     asked = resolve_batch(parse_cifar(*config_files.flags_of({name: 1})), 2)
@@ -468,6 +487,7 @@ def test_cifars_own_mathematics_is_refused_on_resume(name: str) -> None:
 
 
 def test_cifars_saved_settings_read_back_the_same(tmp_path: Path) -> None:
-    settings = resolve_batch(parse_cifar("--image-size", 17, "--weight-decay", "1e-5"), 3)
+    flags = ("--image-size", 17, "--weight-decay", "1e-5", "--cutout", 3, "--mixup", "0.2")
+    settings = resolve_batch(parse_cifar(*flags), 3)
     path = yaml_file(tmp_path, **config_files.to_save(settings))
     assert flat(resumed(settings, config_files.read_yaml(path), set(), SAVED)) == flat(settings)

@@ -1,6 +1,7 @@
 """What counts as right, and which data suits which model."""
 
 import dataclasses
+from typing import Any
 
 import numpy as np
 import pytest
@@ -8,7 +9,17 @@ import pytest
 from data_tools.errors import DataError
 from data_tools.manifest import ImageSpec, LabelSpec, Manifest, Split
 from hvd_train.config import CaptchaConfig, CifarConfig, DataConfig, RunConfig
-from hvd_train.data.augment import center, distort
+from hvd_train.data.augment import (
+    center,
+    cutout,
+    distort,
+    mixup,
+    noise,
+    random_crop,
+    rotate,
+    shift,
+)
+from hvd_train.data.source import Batch, MemorySource
 from hvd_train.task import CAPTCHA, CIFAR, Task, TaskModel, build_captcha, build_classes
 
 MANIFEST = Manifest(
@@ -122,6 +133,49 @@ def test_without_augmentation_training_takes_the_middle_too() -> None:
     task_model = build_classes(CifarConfig(data=DataConfig(augment="none")), CLASSES)
     found = task_model.train_inputs(class_images(), np.arange(9), np.zeros(9, int))
     np.testing.assert_array_equal(found, center(class_images(), size=24))
+
+
+def train_batch(config: CifarConfig, ids: np.ndarray, epochs: np.ndarray) -> Batch:
+    labels = np.arange(9, dtype=np.int32)[:, None]
+    source = MemorySource(Batch(np.arange(9), class_images(), labels))
+    return build_classes(config, CLASSES).train_batch(source, ids, epochs)
+
+
+def test_crops_cut_squares_and_mixed_pairs_combine() -> None:
+    ids, epochs = np.array([8, 0, 5]), np.array([1, 1, 2])
+    numbers: dict[str, Any] = {"seed": 3, "num_examples": 9}
+
+    def prepare(ids: np.ndarray, epochs: np.ndarray) -> Batch:
+        inputs = random_crop(class_images()[ids], ids, epochs, size=32, **numbers)
+        cutout(inputs, ids, epochs, side=8, **numbers)
+        return Batch(ids, inputs, ids[:, None])
+
+    run = RunConfig(seed=3)
+    data = DataConfig(augment="crop")
+    config = CifarConfig(run=run, image_size=32, cutout=8, data=data)
+    found, expected = train_batch(config, ids, epochs), prepare(ids, epochs)
+    np.testing.assert_array_equal(found.images, expected.images)
+    np.testing.assert_array_equal(found.labels, expected.labels)
+    found = train_batch(dataclasses.replace(config, mixup=0.4), ids, epochs)
+    expected = mixup(prepare, ids, epochs, alpha=0.4, num_classes=10, **numbers)
+    np.testing.assert_array_equal(found.images, expected.images)
+    np.testing.assert_array_equal(found.labels, expected.labels)
+
+
+def test_captchas_are_changed_in_the_order_given() -> None:
+    images = np.random.default_rng(0).integers(0, 256, (3, 20, 80, 3), np.uint8)
+    ids, epochs = np.array([8, 0, 5]), np.array([1, 1, 2])
+    numbers: dict[str, Any] = {"seed": 3, "num_examples": 9}
+    for names, changes in (
+        ("rotate,noise,shift", (rotate, noise, shift)), ("shift,rotate", (shift, rotate)),
+        ("none", ()),
+    ):  # fmt: skip
+        config = CaptchaConfig(run=RunConfig(seed=3), data=DataConfig(augment=names))
+        expected = images
+        for change in changes:
+            expected = change(expected, ids, epochs, **numbers)
+        found = build_captcha(config, MANIFEST).train_inputs(images, ids, epochs)
+        np.testing.assert_array_equal(found, expected)
 
 
 def test_the_class_of_the_largest_logit_is_predicted() -> None:
