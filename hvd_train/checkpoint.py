@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from data_tools.durable import sync_folder, write_synced
+from data_tools.durable import exchange, sync_folder, write_synced
 from data_tools.errors import INTEGRITY, DataError, os_errors
 
 FOLDER = "checkpoints"
@@ -65,8 +65,11 @@ def save(run: Path, checkpoint: Checkpoint, *, keep: int) -> Path:
             state["sha256"]["state"] = _hash_of_state(state)
             write_synced(temporary / "state.json", json.dumps(state, indent=1).encode())
             sync_folder(temporary)
-            _remove(target)  # left by an earlier run that stopped after this step
-            temporary.rename(target)
+            if target.exists() and exchange(temporary, target):
+                shutil.rmtree(temporary, ignore_errors=True)
+            else:
+                _remove(target)
+                temporary.rename(target)
             sync_folder(target.parent)
         except OSError:
             shutil.rmtree(temporary, ignore_errors=True)

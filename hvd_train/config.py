@@ -31,6 +31,9 @@ class DataConfig:
     """Split to train on."""
     test_split: str = "test"
     """Split to evaluate on."""
+    validation_split: str | None = None
+    """Split of the evaluations during training, for --early-stop and --keep-best; the test split is
+    then evaluated at the end only."""
     memory_budget: float = 2.0
     """GiB a rank: a smaller split is held decoded, a larger one is read by offset from disk."""
     shuffle: bool = True
@@ -158,10 +161,21 @@ class RunConfig:
     """Folder that holds the run folders."""
     resume: bool = False
     """Go on from the newest checkpoint; starts fresh, saying so, if there is none."""
-    checkpoint_every: int = 500
-    """Steps between checkpoints; the last step always has one."""
+    init_from: Path | None = None
+    """Run folder whose weights to start from: the moving averages of its newest checkpoint."""
+    checkpoint_every: int | None = None
+    """Steps between checkpoints, besides those by time; the last step always has one."""
+    checkpoint_minutes: float = 10.0
+    """Minutes between checkpoints; 0 saves none by time."""
     keep_checkpoints: int = 3
     """How many checkpoints are kept."""
+    keep_best: bool = False
+    """Keep the checkpoint that was best on the validation split, in the run's folder best/."""
+    early_stop: int | None = None
+    """Stop after so many evaluations in turn on the validation split that were no better: no more
+    examples right, nor as many at a lower loss."""
+    max_minutes: float | None = None
+    """Minutes after which a run that isn't done saves a checkpoint and ends with exit code 143."""
     eval_every: float = 1.0
     """Epochs between evaluations; 0 evaluates only at the end."""
     log_every: int = 10
@@ -184,12 +198,15 @@ class RunConfig:
     def __post_init__(self) -> None:
         _positive(
             checkpoint_every=self.checkpoint_every, keep_checkpoints=self.keep_checkpoints,
-            log_every=self.log_every,
+            early_stop=self.early_stop, max_minutes=self.max_minutes, log_every=self.log_every,
         )  # fmt: skip
         if not 0 <= self.seed < 2**31:
             raise ValueError(f"--seed is {self.seed}; it must be from 0 to {2**31 - 1}")
-        if not 0 <= self.eval_every < math.inf:
-            raise ValueError(f"--eval-every is {self.eval_every}; it must not be negative")
+        for flag, value in (
+            ("--eval-every", self.eval_every), ("--checkpoint-minutes", self.checkpoint_minutes)
+        ):  # fmt: skip
+            if not 0 <= value < math.inf:
+                raise ValueError(f"{flag} is {value}; it must not be negative")
         if not (self.stall_seconds == 0 or 1 <= self.stall_seconds < math.inf):
             raise ValueError(
                 f"--stall-seconds is {self.stall_seconds}; it must be at least 1, or 0 for none"
@@ -205,6 +222,13 @@ class TrainConfig:
     data: DataConfig = field(default_factory=DataConfig)
     optim: OptimConfig = field(default_factory=OptimConfig)
     run: RunConfig = field(default_factory=RunConfig)
+
+    def __post_init__(self) -> None:
+        for flag, is_given in (
+            ("--early-stop", self.run.early_stop), ("--keep-best", self.run.keep_best)
+        ):  # fmt: skip
+            if is_given and self.data.validation_split is None:
+                raise ValueError(f"{flag} needs a split to judge by: --validation-split NAME")
 
 
 def _check_augment(data: DataConfig, known: tuple[str, ...], *, at_most: int) -> None:
@@ -238,6 +262,7 @@ class CaptchaConfig(TrainConfig):
     )  # fmt: skip
 
     def __post_init__(self) -> None:
+        TrainConfig.__post_init__(self)
         _check_augment(self.data, CAPTCHA_AUGMENTATIONS, at_most=len(CAPTCHA_AUGMENTATIONS))
         _positive(init_stddev=self.init_stddev)
         if self.init_stddev is not None and self.model != "linear":
@@ -266,6 +291,7 @@ class CifarConfig(TrainConfig):
     )
 
     def __post_init__(self) -> None:
+        TrainConfig.__post_init__(self)
         _positive(image_size=self.image_size)
         if not 0 <= self.cutout < self.image_size:
             raise ValueError(
@@ -281,11 +307,14 @@ class CifarConfig(TrainConfig):
 # what is computed.
 FREE_ON_RESUME = frozenset({
     "data", "memory_budget", "input_threads", "name", "runs_dir", "resume", "checkpoint_every",
-    "keep_checkpoints", "eval_every", "log_every", "stall_seconds", "config", "debug",
+    "checkpoint_minutes", "keep_checkpoints", "max_minutes", "eval_every", "log_every",
+    "stall_seconds", "config", "debug",
 })  # fmt: skip
 NOT_IN_FILES = frozenset({"config", "debug"})
 OF_THIS_CALL = frozenset({"name", "runs_dir", "resume", "config", "debug"})
 # The global batch is resolved when a run's settings are saved, and says it all.
 NOT_SAVED = OF_THIS_CALL | {"batch_size"}
 # Settings that may differ between ranks, since hosts may hold their files in different places.
-FREE_BETWEEN_RANKS = frozenset({"data", "runs_dir", "config", "memory_budget", "input_threads"})
+FREE_BETWEEN_RANKS = frozenset({
+    "data", "runs_dir", "init_from", "config", "memory_budget", "input_threads",
+})  # fmt: skip

@@ -1,6 +1,6 @@
 """Evaluates every example of a split exactly once, shared out over all ranks."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -39,16 +39,24 @@ class Evaluator:
         self._world = world
         self._forward = tf.function(self._outputs_and_loss, reduce_retracing=True)
 
-    def run(self) -> Evaluation:
-        """Returns the sums over the split; a collective."""
-        sums = np.zeros(3)
+    def run(self, stops: Callable[[], bool]) -> Evaluation | None:
+        """Returns the sums over the split; a collective.
+
+        Args:
+            stops: whether this rank is asked to stop. If one is in the middle, there is no result.
+        """
+        sums, is_cut = np.zeros(3), False
         with dist.agreed(self._world):
             for batch in self._own_batches():
+                if is_cut := stops():
+                    break
                 inputs = self._task_model.eval_inputs(batch.images)
                 outputs, loss = self._forward(inputs, batch.labels)
                 correct = self._task_model.correct(outputs.numpy(), batch.labels)
                 sums += [len(batch.ids), correct.sum(), float(loss)]
-        examples, correct_sum, loss_sum = dist.sum_over_ranks(sums)
+        examples, correct_sum, loss_sum, cut = dist.sum_over_ranks(np.append(sums, is_cut))
+        if cut:
+            return None
         return Evaluation(round(examples), round(correct_sum), loss_sum / examples)
 
     def _own_batches(self) -> Iterator[Batch]:

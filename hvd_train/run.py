@@ -6,6 +6,7 @@ The run folder:
               metrics.jsonl    a line for each step shown and each evaluation
               tensorboard/
               checkpoints/step-00001000/
+              best/checkpoints/step-00000800/   the best on the validation split, --keep-best
               eval.json        the last checkpoint, evaluated once
 """
 
@@ -41,6 +42,8 @@ C = TypeVar("C", bound=TrainConfig)
 CONFIG_FILE = "config.yaml"
 LOCK_FILE = ".lock"
 RESULT_FILE = "eval.json"
+BEST = "best"
+"""Folder of the best checkpoint, which is laid out like a run's."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -52,6 +55,7 @@ class Data:
     digest: str
     train: Source
     test: Source
+    validation: Source | None = None
 
 
 def settle(settings: C, given: Collection[str], folder: Path, world: World) -> tuple[C, bool]:
@@ -84,12 +88,7 @@ def _saved_settings(folder: Path, *, resume: bool) -> dict[str, Any] | None:
         return None
     if not resume:
         raise exists_already(folder)
-    for path in (folder, folder / checkpoint.FOLDER):
-        if path.exists() and path.stat().st_mode & 0o002:
-            raise DataError(
-                CONFIG, path, "other users can write to the folder",
-                fix=f"check what is in it, then: chmod o-w {path}",
-            )  # fmt: skip
+    check_not_writable_by_others(folder)
     if all(path.name == LOCK_FILE for path in folder.iterdir()):
         return None
     if not (folder / CONFIG_FILE).exists():
@@ -98,6 +97,16 @@ def _saved_settings(folder: Path, *, resume: bool) -> dict[str, Any] | None:
             fix=f"bring back {CONFIG_FILE}, or start a new run with --name",
         )  # fmt: skip
     return config_files.read_yaml(folder / CONFIG_FILE)
+
+
+def check_not_writable_by_others(folder: Path) -> None:
+    """Raises CONFIG when others may have put their own weights into a run's folder."""
+    for path in (folder, folder / checkpoint.FOLDER):
+        if path.exists() and path.stat().st_mode & 0o002:
+            raise DataError(
+                CONFIG, path, "other users can write to the folder",
+                fix=f"check what is in it, then: chmod o-w {path}",
+            )  # fmt: skip
 
 
 def exists_already(folder: Path) -> DataError:
@@ -137,8 +146,15 @@ def open_data(task: Task, settings: TrainConfig, world: World) -> Data:
         train = open_source(folder, loaded, settings.data.train_split, budget=budget)
         test = open_source(folder, loaded, settings.data.test_split, budget=budget)
         check_batch(settings, len(train), world.size)
-        check_not_empty(settings.data.test_split, test, folder)
-    return Data(folder=folder, manifest=loaded, digest=digest, train=train, test=test)
+        check_not_empty("--test-split", settings.data.test_split, test, folder)
+        validation, split = None, settings.data.validation_split
+        if split is not None:
+            validation = open_source(folder, loaded, split, budget=budget)
+            check_not_empty("--validation-split", split, validation, folder)
+    return Data(
+        folder=folder, manifest=loaded, digest=digest, train=train, test=test,
+        validation=validation,
+    )  # fmt: skip
 
 
 def check_kind(task: Task, loaded: Manifest, folder: Path) -> None:
@@ -175,12 +191,12 @@ def check_batch(settings: TrainConfig, num_examples: int, size: int) -> None:
         )  # fmt: skip
 
 
-def check_not_empty(split: str, source: Source, folder: Path) -> None:
+def check_not_empty(flag: str, split: str, source: Source, folder: Path) -> None:
     """Raises CONFIG when there is nothing to evaluate on."""
     if not len(source):
         raise DataError(
             CONFIG, folder, f"the split {split} has no examples to evaluate on",
-            fix="convert more images, give it a larger share, or name another with --test-split",
+            fix=f"convert more images, give it a larger share, or name another with {flag}",
         )  # fmt: skip
 
 
@@ -223,8 +239,10 @@ def describe(settings: TrainConfig, data: Data, world: World) -> list[str]:
     shares = [len(even_split(batch, rank=r, size=world.size)) for r in (0, world.size - 1)]
     share = f"{shares[0]}" if shares[0] == shares[1] else f"{shares[0]} or {shares[1]}"
     steps = steps_of(settings, len(data.train))
+    validation = f"{len(data.validation)} to validate on, " if data.validation else ""
     return [
-        f"data: {data.folder}, {len(data.train)} to train on, {len(data.test)} to test on, "
+        f"data: {data.folder}, {len(data.train)} to train on, {validation}{len(data.test)} to test "
+        "on, "
         f"{image.width}x{image.height}x{image.channels}",
         f"batch: {batch} a step, {share} a rank on {world.size} ranks; {steps} steps = "
         f"{steps * batch / len(data.train):.4g} epochs; the order goes on over an epoch's end, so "
@@ -255,6 +273,8 @@ class RunFolder:
 def sole_writer(folder: Path, *, resume: bool) -> Iterator[RunFolder]:
     """Makes the run folder, or takes the one to go on with, and keeps other runs out of it.
 
+    A run that fails before it has written anything leaves no folder.
+
     Raises:
         DataError: CONFIG when another process has made it meanwhile or trains in it.
     """
@@ -268,7 +288,13 @@ def sole_writer(folder: Path, *, resume: bool) -> Iterator[RunFolder]:
                 CONFIG, folder, "another process is training in it",
                 fix="wait for it to end, or start a run with another --name",
             )  # fmt: skip
-        yield RunFolder(folder, file)
+        try:
+            yield RunFolder(folder, file)
+        finally:
+            with contextlib.suppress(OSError):
+                if all(path.name == LOCK_FILE for path in folder.iterdir()):
+                    (folder / LOCK_FILE).unlink()
+                    folder.rmdir()
 
 
 def write_settings(folder: RunFolder, settings: TrainConfig) -> None:

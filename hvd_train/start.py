@@ -13,7 +13,7 @@ from typing import Any
 from data_tools import launch_env
 from data_tools.errors import CONFIG, DataError, run_main
 from data_tools.launch_env import LaunchEnv
-from hvd_train import config_files, threads
+from hvd_train import config_files, stop, threads
 from hvd_train.config import TrainConfig
 
 
@@ -30,6 +30,7 @@ def main(argv: Sequence[str], *, prog: str, config_type: type[TrainConfig], task
 
 
 def _train(argv: Sequence[str], prog: str, config_type: type[TrainConfig], task_path: str) -> None:
+    stop.signals()  # before the imports, which take long
     launch = launch_env.read()
     settings, given, fault = None, frozenset[str](), None
     try:

@@ -1,18 +1,19 @@
 """Trains and evaluates a task: the same run on any number of ranks. Only the chief writes."""
 
 import contextlib
+import dataclasses
 import resource
 import time
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 import keras
 import numpy as np
 import tensorflow as tf
 
-from data_tools.errors import CONFIG, NUMERIC, DataError
-from hvd_train import checkpoint, dist, liveness, optim, run
+from data_tools.errors import CONFIG, NUMERIC, DataError, os_errors
+from hvd_train import checkpoint, dist, liveness, optim, resume, run, stop
 from hvd_train.checkpoint import Checkpoint
 from hvd_train.config import TrainConfig
 from hvd_train.data import pipeline, sharding
@@ -20,7 +21,9 @@ from hvd_train.data.source import Batch, MemorySource
 from hvd_train.dist import World
 from hvd_train.evaluate import Evaluation, Evaluator
 from hvd_train.metric_writer import TRAIN, MetricWriter, open_writer, timestamp
+from hvd_train.resume import Progress
 from hvd_train.run import Data, RunFolder
+from hvd_train.stop import Best, Requests, Stop
 from hvd_train.task import Task
 from hvd_train.trainer import Trainer
 
@@ -58,92 +61,107 @@ def train_and_evaluate(task: Task, config: C, given: Collection[str], world: Wor
         with dist.agreed(world):
             if world.is_chief:
                 held = stack.enter_context(run.sole_writer(folder, resume=config.run.resume))
-        start = restore(trainer, data, folder, world) if exists else 0
-        if config.run.resume and not exists and world.is_chief:
-            print(f"{folder} has nothing to go on with: starts fresh", flush=True)
-        trainer.broadcast()
+        progress = resume.start(trainer, data, folder, config, world, exists=exists)
         if world.is_chief:
             lines = [*run.describe(config, data, world), optim.describe_rate(config.optim)]
             print("\n".join(lines), flush=True)
-        loop = Loop(task, config, trainer, data, world)
+        loop = Loop(task, config, trainer, data, world, progress)
         with dist.agreed(world):
             if held is not None:
                 run.write_settings(held, config)
-            writer = stack.enter_context(
-                open_writer(
-                    folder, is_chief=world.is_chief, step=start, total_steps=loop.total_steps
-                )
+            opened = open_writer(
+                folder, is_chief=world.is_chief, step=progress.step, total_steps=loop.total_steps
             )
-        return loop.run(held, start, writer)
-
-
-def restore(trainer: Trainer, data: Data, folder: Path, world: World) -> int:
-    """Loads the newest whole checkpoint on the chief and returns its step on every rank."""
-    step = 0
-    with dist.agreed(world):
-        if world.is_chief:
-            skipped: list[str] = []
-            saved = checkpoint.restore_newest(folder, skipped=skipped)
-            if saved is not None:
-                run.check_data_state(saved.state, data, folder)
-                trainer.load(saved, folder)
-                step = saved.step
-            from_where = f"goes on from step {step}" if step else "has no checkpoint: starts fresh"
-            print("\n".join([*skipped, f"{folder} {from_where}"]), flush=True)
-    return int(dist.broadcast_json(step))
+            writer = stack.enter_context(opened)
+        return loop.run(held, writer)
 
 
 class Loop:
     """The steps of a run, with what is shown, evaluated and saved between them."""
 
     def __init__(
-        self, task: Task, config: TrainConfig, trainer: Trainer, data: Data, world: World
-    ) -> None:
+        self, task: Task, config: TrainConfig, trainer: Trainer, data: Data, world: World,
+        progress: Progress,
+    ) -> None:  # fmt: skip
         assert config.optim.global_batch is not None
         self._task, self._config, self._trainer = task, config, trainer
-        self._data, self._world = data, world
+        self._data, self._world, self._start = data, world, progress.step
+        self._evaluation_is_due, self._best = progress.evaluation_is_due, progress.best
         self._global_batch = config.optim.global_batch
         self.total_steps = run.steps_of(config, len(data.train))
-        self._evaluator = Evaluator(trainer.task_model, data.test, world)
+        self._test, self._validation = config.data.test_split, config.data.validation_split
+        self._evaluators = {self._test: Evaluator(trainer.task_model, data.test, world)}
+        if self._validation is not None and data.validation is not None:
+            first = {self._validation: Evaluator(trainer.task_model, data.validation, world)}
+            self._evaluators = first | self._evaluators
+        self._result: Evaluation | None = None
+        self._requests = Requests(config.run, stop.signals(), is_chief=world.is_chief)
         self._input_wait = pipeline.InputWait()
         self._clock = Clock()
 
-    def run(self, folder: RunFolder | None, start: int, writer: MetricWriter) -> Evaluation:
-        """Trains from step `start` to the last, and evaluates the last checkpoint."""
-        steps = range(start, self.total_steps)
+    def run(self, folder: RunFolder | None, writer: MetricWriter) -> Evaluation:
+        """Trains from where it starts to the last step, and evaluates the last checkpoint.
+
+        Raises:
+            SystemExit: on all ranks, when one was asked to stop before; a checkpoint is there.
+        """
+        stop.signals().begin()
+        self._requests.restart()
+        done, started = self._start, time.perf_counter()
+        asked: Stop | None = None
+        if self._evaluation_is_due:
+            asked = self._evaluate(folder, done, writer)
+            self._save(folder, done)
+        steps = range(done, done if asked or self._is_over(done) else self.total_steps)
         batches = pipeline.prefetch(
             self.own_batch, steps, self._input_wait, threads=self._config.data.input_threads
         )
-        evaluation, started = None, time.perf_counter()
         liveness.begin(liveness.FIRST_STEP)
         for step in steps:
-            self._train(step, self._next(batches), writer)
+            asked, to_save = stop.decide(self._train(step, self._next(batches), writer))
             done = step + 1
-            if self._is_last(done) or self._evaluation_is_due(done):
-                evaluation = self._evaluate()
-                self._report(evaluation, done, writer)
-                self._clock.restart()
+            self._evaluation_is_due = self._is_over(done) or self._evaluation_falls_on(done)
+            if self._evaluation_is_due and asked is None:
+                asked = self._evaluate(folder, done, writer)
             # After the evaluation, which a run that goes on from here won't do again.
-            if self._is_last(done) or done % self._config.run.checkpoint_every == 0:
+            if asked or to_save or self._is_over(done) or self._checkpoint_falls_on(done):
                 self._save(folder, done)
-                self._clock.restart()
-        if evaluation is None:
-            writer.say(f"all {self.total_steps} steps are done already")
-            evaluation = self._evaluate()
-        else:
+            if asked or self._is_over(done):
+                break
+        if asked:
+            self._leave(asked, done, writer)
+        return self._finish(folder, done, time.perf_counter() - started, writer)
+
+    def _finish(
+        self, folder: RunFolder | None, done: int, seconds: float, writer: MetricWriter
+    ) -> Evaluation:
+        """Tells and writes what came of the run."""
+        if done > self._start:
             writer.say(
-                f"{len(steps)} steps in {time.perf_counter() - started:.1f} s, of which "
+                f"{done - self._start} steps in {seconds:.1f} s, of which "
                 f"{self._input_wait.seconds:.1f} s waited for input"
             )
+        if self._result is None:
+            writer.say(f"all {done} steps are done already")
+        evaluation = self._result or self._measure(self._test, lambda: False)
+        assert evaluation is not None
         memory = dist.allgather_json(memory_mib())
         resident, peak = (max(of_ranks) for of_ranks in zip(*memory, strict=True))
         writer.say(f"memory: up to {resident} MiB a rank, {peak} MiB at its peak")
         writer.say(
-            f"{self._config.data.test_split}: {evaluation.correct} of {evaluation.examples} right "
-            f"after {max(start, self.total_steps)} steps"
+            f"{self._test}: {evaluation.correct} of {evaluation.examples} right after {done} steps"
         )
-        self._write_result(folder, max(start, self.total_steps), evaluation, memory)
+        self._write_result(folder, done, evaluation, memory)
         return evaluation
+
+    def _leave(self, asked: Stop, done: int, writer: MetricWriter) -> NoReturn:
+        """Ends the run on all ranks before its last step."""
+        with dist.agreed(self._world):
+            writer.say(
+                f"stopped by {asked.reason} after {done} of {self.total_steps} steps; "
+                "--resume goes on from there"
+            )
+        raise SystemExit(asked.code)
 
     def _next(self, batches: Iterator[Batch]) -> Batch:
         """Takes the next batch; where reading can fail, all ranks agree that none has."""
@@ -168,22 +186,32 @@ class Loop:
     def _epoch(self, step: int) -> float:
         return step * self._global_batch / len(self._data.train)
 
-    def _is_last(self, done: int) -> bool:
-        return done == self.total_steps
+    def _is_over(self, done: int) -> bool:
+        return done >= self.total_steps or self._stops_early(self._best)
 
-    def _evaluation_is_due(self, done: int) -> bool:
+    def _stops_early(self, best: Best | None) -> bool:
+        patience = self._config.run.early_stop
+        return patience is not None and best is not None and best.since >= patience
+
+    def _evaluation_falls_on(self, done: int) -> bool:
         every = self._config.run.eval_every
         return every > 0 and self._epoch(done) // every > self._epoch(done - 1) // every
 
-    def _train(self, step: int, batch: Batch, writer: MetricWriter) -> None:
+    def _checkpoint_falls_on(self, done: int) -> bool:
+        every = self._config.run.checkpoint_every
+        return every is not None and done % every == 0
+
+    def _train(self, step: int, batch: Batch, writer: MetricWriter) -> np.ndarray:
+        """Takes a step and returns the votes of all ranks."""
         settings = self._config.optim
         rate = optim.learning_rate(
             settings, epoch=self._epoch(step), step_epochs=self._epoch(1),
             total_epochs=self._epoch(self.total_steps),
         )  # fmt: skip
         decay = optim.ema_decay(settings.ema_decay, step)
+        votes = self._requests.votes()
         liveness.arrive()
-        result = self._trainer.step(batch, rate=rate, decay=decay)
+        result = self._trainer.step(batch, rate=rate, decay=decay, votes=votes)
         liveness.begin(liveness.TRAINING)
         loss = result.loss
         self._clock.steps += 1
@@ -198,6 +226,7 @@ class Loop:
         if step % self._config.run.log_every == 0:
             accuracy = self._accuracy(result.outputs, batch) if self._task.shown_each_step else None
             self._show(step, loss, rate, accuracy, writer)
+        return result.votes
 
     def _accuracy(self, outputs: np.ndarray, batch: Batch) -> float:
         """The share of the global batch whose whole label is right; a collective."""
@@ -225,32 +254,77 @@ class Loop:
             writer.advance(step, f"loss = {loss:.2f}{words} ({speed})")
         self._clock.restart()
 
-    def _evaluate(self) -> Evaluation:
-        with liveness.work("evaluating"), self._trainer.ema.swapped_in():
-            return self._evaluator.run()
+    def _evaluate(self, folder: RunFolder | None, done: int, writer: MetricWriter) -> Stop | None:
+        """Evaluates on the validation split, if there is one, and at the end on the test split.
 
-    def _report(self, evaluation: Evaluation, done: int, writer: MetricWriter) -> None:
-        split = self._config.data.test_split
+        Returns:
+            Why to stop, if a rank was asked to meanwhile; the evaluation is due then as before.
+        """
+        found, best = {}, self._best
+        for split in self._evaluators:
+            is_last = done >= self.total_steps or self._stops_early(best)
+            if self._validation not in (None, split) and not is_last:
+                break
+            evaluation = self._measure(split, lambda: self._requests.stops)
+            if evaluation is None:
+                asked, _ = stop.decide(dist.sum_over_ranks(np.array(self._requests.votes())))
+                return asked
+            found[split] = evaluation
+            if split == self._validation:
+                best = stop.better(best, done, correct=evaluation.correct, loss=evaluation.loss)
+        for split, evaluation in found.items():
+            self._report(split, evaluation, done, writer)
+        self._best, self._evaluation_is_due = best, False
+        self._result = found.get(self._test) if self._is_over(done) else None
+        if best is not None and best.step == done and self._config.run.keep_best:
+            self._save_best(folder, done)
+        if done < self.total_steps and best is not None and self._is_over(done):
+            writer.say(f"stops early: no evaluation since step {best.step} was better")
+        self._clock.restart()
+        return None
+
+    def _measure(self, split: str, stops: Callable[[], bool]) -> Evaluation | None:
+        with liveness.work("evaluating"), self._trainer.ema.swapped_in():
+            return self._evaluators[split].run(stops)
+
+    def _report(self, split: str, evaluation: Evaluation, done: int, writer: MetricWriter) -> None:
         with dist.agreed(self._world):
             writer.write(
                 done, split, {"loss": evaluation.loss, self._task.metric: evaluation.accuracy}
             )
-            writer.say(f"{self._task.metric_in_words} = {evaluation.accuracy:.3f}")
+            of = "" if split == self._test else f"{split} "
+            writer.say(f"{of}{self._task.metric_in_words} = {evaluation.accuracy:.3f}")
 
     def _save(self, folder: RunFolder | None, done: int) -> None:
         with liveness.work("saving a checkpoint"), dist.agreed(self._world):
             if folder is not None:
-                folder.check_there()
-                snapshot = self._trainer.snapshot(done, run.data_state(self._data))
-                check_finite(snapshot)
+                snapshot = self._snapshot(folder, done)
                 checkpoint.save(folder.path, snapshot, keep=self._config.run.keep_checkpoints)
+        self._requests.restart()
+        self._clock.restart()
+
+    def _save_best(self, folder: RunFolder | None, done: int) -> None:
+        with dist.agreed(self._world):
+            if folder is not None:
+                snapshot = self._snapshot(folder, done)
+                best = folder.path / run.BEST
+                with os_errors(best):
+                    best.mkdir(exist_ok=True)
+                checkpoint.save(best, snapshot, keep=1)
+
+    def _snapshot(self, folder: RunFolder, done: int) -> Checkpoint:
+        folder.check_there()
+        progress = Progress(done, self._evaluation_is_due, self._best)
+        snapshot = self._trainer.snapshot(done, resume.to_state(progress, self._data))
+        check_finite(snapshot)
+        return snapshot
 
     def _write_result(
         self, folder: RunFolder | None, step: int, evaluation: Evaluation, memory: list[Any]
     ) -> None:
         values = {
             "step": step,
-            "split": self._config.data.test_split,
+            "split": self._test,
             "examples": evaluation.examples,
             "correct": evaluation.correct,
             self._task.metric: evaluation.accuracy,
@@ -262,6 +336,8 @@ class Loop:
             "memory_mib": memory,
             "time": timestamp(),
         }
+        if self._best is not None:
+            values["best"] = {"split": self._validation, **dataclasses.asdict(self._best)}
         with dist.agreed(self._world):
             if folder is not None:
                 run.write_result(folder, values)

@@ -261,6 +261,30 @@ class Trainer:
             for name, variable in variables.items():
                 variable.assign(arrays[name])
 
+    def take_averages(self, saved: Checkpoint, where: Path) -> list[str]:
+        """Starts weights and averages at the averages of another run, whose shapes may differ.
+
+        Returns:
+            The names of the variables of another shape, such as the outputs of another charset,
+            which stay as they were drawn.
+
+        Raises:
+            DataError: CONFIG when it is a run of another model.
+        """
+        weights = by_path(self._model.variables)
+        is_same_model = weights.keys() == saved.ema.keys()
+        fits = [n for n, v in weights.items() if is_same_model and saved.ema[n].shape == v.shape]
+        if not fits:
+            raise DataError(
+                CONFIG, "--init-from", f"{where} is a run of another model",
+                fix="name a run of the same --model",
+            )  # fmt: skip
+        averages = dict(zip(weights, self.ema.variables, strict=True))
+        for name in fits:
+            for variable in (weights[name], averages[name]):
+                variable.assign(saved.ema[name].astype(variable.numpy().dtype))
+        return [name for name in weights if name not in fits]
+
     def shapes(self) -> dict[str, list[int]]:
         """The model's variables by name."""
         return {name: list(v.shape) for name, v in by_path(self._model.variables).items()}

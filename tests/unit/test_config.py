@@ -184,9 +184,10 @@ def test_a_missing_file_is_named() -> None:
 
 POSITIVE = [
     "batch-size", "global-batch", "epochs", "steps", "accumulate", "base-lr", "decay-epochs",
-    "decay-factor", "clip-norm", "checkpoint-every", "keep-checkpoints", "log-every",
+    "decay-factor", "clip-norm", "checkpoint-every", "keep-checkpoints", "early-stop",
+    "max-minutes", "log-every",
 ]  # fmt: skip
-REAL = ("epochs", "base-lr", "decay-epochs", "decay-factor", "clip-norm")
+REAL = ("epochs", "base-lr", "decay-epochs", "decay-factor", "clip-norm", "max-minutes")
 
 
 @pytest.mark.parametrize("flag", POSITIVE)
@@ -199,7 +200,9 @@ def test_what_must_be_positive_is_refused_otherwise(flag: str, value: int) -> No
     )
 
 
-@pytest.mark.parametrize("flag", ["memory-budget", "warmup-epochs", "eval-every"])
+@pytest.mark.parametrize(
+    "flag", ["memory-budget", "warmup-epochs", "eval-every", "checkpoint-minutes"]
+)
 def test_what_must_not_be_negative_is_refused_below_0(flag: str) -> None:
     assert refusal(f"--{flag}", -1) == (
         f"error: CONFIG: command line: --{flag} is -1.0; it must not be negative; "
@@ -325,6 +328,13 @@ MATHEMATICS: dict[str, Any] = {
     "ema_decay": 0.5, "seed": 8, "dtype": "float64", "deterministic": False, "accumulate": 2,
     "decay_at": "1,2.5", "decay_factor": 0.5, "weight_decay_kind": "decoupled",
     "label_smoothing": 0.1, "clip_norm": 1.0, "compression": "fp16", "batch_norm": "local",
+    "validation_split": "validation", "early_stop": 2, "keep_best": True, "init_from": "runs/other",
+}  # fmt: skip
+
+
+NEEDED = {
+    "init_stddev": {"model": "linear"}, "label_smoothing": {"model": "linear"},
+    "early_stop": {"validation_split": "test"}, "keep_best": {"validation_split": "test"},
 }  # fmt: skip
 
 
@@ -337,7 +347,7 @@ def test_a_flag_that_changes_the_mathematics_is_refused_on_resume(name: str) -> 
     value = MATHEMATICS[name]
     saved = saved_settings()
     flag = "--" + name.replace("_", "-")
-    needed = {"model": "linear"} if name in ("init_stddev", "label_smoothing") else {}
+    needed = NEEDED.get(name, {})
     asked = resolve_batch(parse(*config_files.flags_of({**needed, name: value})), 2)
     with pytest.raises(DataError) as caught:
         resumed(asked, saved, {name}, SAVED)
@@ -371,6 +381,7 @@ def test_the_saved_mathematics_holds_where_no_flag_says_so() -> None:
 
 FREE: dict[str, Any] = {
     "data": "elsewhere", "memory_budget": 0.5, "checkpoint_every": 7, "keep_checkpoints": 9,
+    "checkpoint_minutes": 2.5, "max_minutes": 50.0,
     "eval_every": 0.25, "log_every": 3, "stall_seconds": 7.0,
 }  # fmt: skip
 
@@ -451,6 +462,18 @@ def test_a_setting_that_classes_cannot_have_is_config(argv: list[str], reason: s
     with pytest.raises(DataError) as caught:
         parse_cifar(*argv)
     assert str(caught.value) == f"error: CONFIG: command line: {reason}; see cifar.py --help"
+
+
+@pytest.mark.parametrize("flag", [["--early-stop", "2"], ["--keep-best"]])
+@pytest.mark.parametrize("config_type", [CaptchaConfig, CifarConfig])
+def test_what_judges_needs_a_validation_split(config_type: Any, flag: list[str]) -> None:
+    with pytest.raises(DataError) as caught:
+        parse_config(config_type, flag, prog="x.py")
+    assert str(caught.value) == (
+        f"error: CONFIG: command line: {flag[0]} needs a split to judge by: "
+        "--validation-split NAME; see x.py --help"
+    )
+    parse_config(config_type, [*flag, "--validation-split", "test"], prog="x.py")
 
 
 @pytest.mark.parametrize(
