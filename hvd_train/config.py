@@ -21,6 +21,20 @@ def _positive(**values: float | None) -> None:
             raise ValueError(f"{flag} is {value}; it must be a positive number")
 
 
+def profiled_steps(profile: str | None) -> range:
+    """Returns the steps that `--profile START:STOP` names, none without it.
+
+    Raises:
+        ValueError: when there are no such steps.
+    """
+    if profile is None:
+        return range(0)
+    start, colon, stop = profile.partition(":")
+    if not (colon and start.isdecimal() and stop.isdecimal() and int(start) < int(stop)):
+        raise ValueError(f"--profile is {profile!r}; it must be START:STOP, as 10:20")
+    return range(int(start), int(stop))
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DataConfig:
     """What is read, and how."""
@@ -180,6 +194,11 @@ class RunConfig:
     """Epochs between evaluations; 0 evaluates only at the end."""
     log_every: int = 10
     """Steps between lines."""
+    summary_every: int = 100
+    """Steps between TensorBoard's images, histograms and sparsity; 0 writes none."""
+    profile: str | None = None
+    """START:STOP traces the chief's steps from START on, up to STOP and without it, into
+    runs/NAME/tensorboard for TensorBoard's profile plugin (tensorboard-plugin-profile)."""
     seed: int = 0
     """Seed of the initial weights and of the order of the examples."""
     dtype: Literal["float32", "float64", "bfloat16", "float16"] = "float32"
@@ -200,6 +219,9 @@ class RunConfig:
             checkpoint_every=self.checkpoint_every, keep_checkpoints=self.keep_checkpoints,
             early_stop=self.early_stop, max_minutes=self.max_minutes, log_every=self.log_every,
         )  # fmt: skip
+        if self.summary_every < 0:
+            raise ValueError(f"--summary-every is {self.summary_every}; it must not be negative")
+        profiled_steps(self.profile)
         if not 0 <= self.seed < 2**31:
             raise ValueError(f"--seed is {self.seed}; it must be from 0 to {2**31 - 1}")
         for flag, value in (
@@ -308,10 +330,10 @@ class CifarConfig(TrainConfig):
 FREE_ON_RESUME = frozenset({
     "data", "memory_budget", "input_threads", "name", "runs_dir", "resume", "checkpoint_every",
     "checkpoint_minutes", "keep_checkpoints", "max_minutes", "eval_every", "log_every",
-    "stall_seconds", "config", "debug",
+    "summary_every", "profile", "stall_seconds", "config", "debug",
 })  # fmt: skip
-NOT_IN_FILES = frozenset({"config", "debug"})
-OF_THIS_CALL = frozenset({"name", "runs_dir", "resume", "config", "debug"})
+NOT_IN_FILES = frozenset({"profile", "config", "debug"})
+OF_THIS_CALL = frozenset({"name", "runs_dir", "resume", "profile", "config", "debug"})
 # The global batch is resolved when a run's settings are saved, and says it all.
 NOT_SAVED = OF_THIS_CALL | {"batch_size"}
 # Settings that may differ between ranks, since hosts may hold their files in different places.

@@ -2,21 +2,23 @@
 
 import datetime
 import json
+import math
 import os
 import socket
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from tensorboard.compat.proto.event_pb2 import Event, SessionLog
+from tensorboard.compat.proto.summary_pb2 import Summary
 from tensorboard.plugins.scalar.summary_v2 import scalar_pb
 
 from data_tools import launch_env, tfrecord
 from data_tools.durable import write_atomically
-from data_tools.errors import os_errors
+from data_tools.errors import DataError, os_errors
 
 METRICS_FILE = "metrics.jsonl"
 TENSORBOARD = "tensorboard"
@@ -46,18 +48,23 @@ class MetricWriter:
         Args:
             step: the number of a training step, or of the updates done before an evaluation.
             prefix: "train" for a training step, else the split that was evaluated.
-            values: numbers by name.
+            values: numbers by name; one that isn't finite, which JSON doesn't know, is left out.
         """
+        values = {name: value for name, value in values.items() if math.isfinite(value)}
         line = {"step": step, "split": prefix, "time": timestamp(), **values}
         with os_errors(self._path):
             self._file.write(json.dumps(line) + "\n")
             self._file.flush()
-        self.show(step, prefix, values)
+        scalars = (scalar_pb(f"{prefix}/{name}", value) for name, value in values.items())
+        self.show(step, [value for scalar in scalars for value in scalar.value])
 
-    def show(self, step: int, prefix: str, values: Mapping[str, float]) -> None:
-        """Writes numbers to TensorBoard alone."""
-        for name, value in values.items():
-            self._add(Event(step=step, summary=scalar_pb(f"{prefix}/{name}", value)))
+    def show(self, step: int, values: Sequence[Summary.Value]) -> None:
+        """Writes what TensorBoard alone shows: numbers, images and histograms."""
+        self._add(Event(step=step, summary=Summary(value=values)))
+
+    def show_graph(self, graph: bytes) -> None:
+        """Writes a serialised GraphDef."""
+        self._add(Event(graph_def=graph))
 
     def _add(self, event: Event) -> None:
         """Writes an event, which TensorBoard reads as the record of a TFRecord file."""
@@ -122,12 +129,14 @@ def open_writer(
     if not is_chief:
         yield SilentWriter()
         return
-    kept = forget_lines_after(run / METRICS_FILE, step)
+    kept = map(json.loads, forget_lines_after(run / METRICS_FILE, step))
+    # TensorBoard drops what was evaluated after `step` updates along with what is done again.
+    evaluated = {line["split"] for line in kept if line["step"] == step}
+    dropped = evaluations_shown(run / TENSORBOARD, step, evaluated) if evaluated else []
     progress = _progress_bar(step, total_steps) if launch_env.shows_bars() else None
     writer = MetricWriter(run, step, progress)
-    for at, prefix, values in map(_parts, kept):
-        if at == step:  # an evaluation, which TensorBoard drops with what is done again
-            writer.show(at, prefix, values)
+    if dropped:
+        writer.show(step, dropped)
     try:
         if progress is None:
             yield writer
@@ -163,11 +172,19 @@ def forget_lines_after(path: Path, step: int) -> list[str]:
     return kept
 
 
-def _parts(line: str) -> tuple[int, str, dict[str, float]]:
-    """Step, split and numbers of a line."""
-    fields = json.loads(line)
-    step, split = fields.pop("step"), fields.pop("split")
-    return step, split, {k: v for k, v in fields.items() if isinstance(v, int | float)}
+def evaluations_shown(folder: Path, step: int, splits: Collection[str]) -> list[Summary.Value]:
+    """Reads back from the newest event file that has it what was shown of evaluations at a step."""
+    prefixes = tuple(f"{split}/" for split in splits)
+    for path in sorted(folder.glob("events.out.tfevents.*"), reverse=True):
+        found: dict[str, Summary.Value] = {}
+        with suppress(DataError):  # at the record that a crash cut
+            for _, record in tfrecord.read_records(path):
+                event = Event.FromString(record)
+                if event.step == step:
+                    found |= {v.tag: v for v in event.summary.value if v.tag.startswith(prefixes)}
+        if found:
+            return list(found.values())
+    return []
 
 
 def _is_before(line: str, step: int) -> bool:

@@ -13,19 +13,22 @@ import numpy as np
 import tensorflow as tf
 
 from data_tools.errors import CONFIG, NUMERIC, DataError, os_errors
-from hvd_train import checkpoint, dist, liveness, optim, resume, run, stop
+from hvd_train import checkpoint, dist, liveness, optim, resume, run, stop, timing
 from hvd_train.checkpoint import Checkpoint
-from hvd_train.config import TrainConfig
+from hvd_train.config import TrainConfig, profiled_steps
 from hvd_train.data import pipeline, sharding
 from hvd_train.data.source import Batch, MemorySource
 from hvd_train.dist import World
-from hvd_train.evaluate import Evaluation, Evaluator
-from hvd_train.metric_writer import TRAIN, MetricWriter, open_writer, timestamp
+from hvd_train.evaluate import Evaluation, Evaluator, label_names
+from hvd_train.metric_writer import TENSORBOARD, TRAIN, MetricWriter, open_writer, timestamp
+from hvd_train.profiler import Profiler, check_steps
 from hvd_train.resume import Progress
 from hvd_train.run import Data, RunFolder
 from hvd_train.stop import Best, Requests, Stop
+from hvd_train.summaries import Smoothed, Summaries, confusion_value
 from hvd_train.task import Task
-from hvd_train.trainer import Trainer
+from hvd_train.timing import TimeSplit
+from hvd_train.trainer import StepResult, Trainer
 
 C = TypeVar("C", bound=TrainConfig)
 
@@ -90,14 +93,19 @@ class Loop:
         self._global_batch = config.optim.global_batch
         self.total_steps = run.steps_of(config, len(data.train))
         self._test, self._validation = config.data.test_split, config.data.validation_split
-        self._evaluators = {self._test: Evaluator(trainer.task_model, data.test, world)}
-        if self._validation is not None and data.validation is not None:
-            first = {self._validation: Evaluator(trainer.task_model, data.validation, world)}
-            self._evaluators = first | self._evaluators
+        evaluated = {self._validation: data.validation, self._test: data.test}
+        self._evaluators = {
+            split: Evaluator(trainer.task_model, source, data.manifest, world)
+            for split, source in evaluated.items()
+            if split is not None and source is not None
+        }
         self._result: Evaluation | None = None
         self._requests = Requests(config.run, stop.signals(), is_chief=world.is_chief)
         self._input_wait = pipeline.InputWait()
         self._clock = Clock()
+        self._summaries = Summaries(trainer.task_model) if world.is_chief else None
+        self._smoothed = Smoothed()
+        self._time_split = TimeSplit()
 
     def run(self, folder: RunFolder | None, writer: MetricWriter) -> Evaluation:
         """Trains from where it starts to the last step, and evaluates the last checkpoint.
@@ -116,9 +124,12 @@ class Loop:
         batches = pipeline.prefetch(
             self.own_batch, steps, self._input_wait, threads=self._config.data.input_threads
         )
+        profiler = self._profiler(folder, steps)
         liveness.begin(liveness.FIRST_STEP)
         for step in steps:
-            asked, to_save = stop.decide(self._train(step, self._next(batches), writer))
+            with profiler.step(step):
+                votes = self._train(step, self._next(batches), writer)
+            asked, to_save = stop.decide(votes)
             done = step + 1
             self._evaluation_is_due = self._is_over(done) or self._evaluation_falls_on(done)
             if self._evaluation_is_due and asked is None:
@@ -145,13 +156,16 @@ class Loop:
             writer.say(f"all {done} steps are done already")
         evaluation = self._result or self._measure(self._test, lambda: False)
         assert evaluation is not None
+        split = self._seconds(done - self._start)
+        writer.say(timing.describe(split))
         memory = dist.allgather_json(memory_mib())
         resident, peak = (max(of_ranks) for of_ranks in zip(*memory, strict=True))
         writer.say(f"memory: up to {resident} MiB a rank, {peak} MiB at its peak")
         writer.say(
             f"{self._test}: {evaluation.correct} of {evaluation.examples} right after {done} steps"
         )
-        self._write_result(folder, done, evaluation, memory)
+        measured = {"memory_mib": memory, "seconds": dist.allgather_json(split)}
+        self._write_result(folder, done, evaluation, measured)
         return evaluation
 
     def _leave(self, asked: Stop, done: int, writer: MetricWriter) -> NoReturn:
@@ -213,7 +227,8 @@ class Loop:
         liveness.arrive()
         result = self._trainer.step(batch, rate=rate, decay=decay, votes=votes)
         liveness.begin(liveness.TRAINING)
-        loss = result.loss
+        if result.is_finite:
+            self._smoothed.update(loss=result.loss, cross_entropy=result.loss - result.penalty)
         self._clock.steps += 1
         if result.skipped:
             writer.say(
@@ -223,10 +238,18 @@ class Loop:
         elif not result.is_finite:
             # Loss and gradient are the same sums on every rank, so all of them come here.
             dist.agree(self._world, result.fault(step))
-        if step % self._config.run.log_every == 0:
-            accuracy = self._accuracy(result.outputs, batch) if self._task.shown_each_step else None
-            self._show(step, loss, rate, accuracy, writer)
+        if self._is_told(step) or self._is_summarised(step):
+            with self._time_split.spent("summaries"):
+                self._show(step, batch, result, rate, writer)
+            self._clock.restart()
         return result.votes
+
+    def _is_told(self, step: int) -> bool:
+        return step % self._config.run.log_every == 0
+
+    def _is_summarised(self, step: int) -> bool:
+        every = self._config.run.summary_every
+        return every > 0 and step % every == 0
 
     def _accuracy(self, outputs: np.ndarray, batch: Batch) -> float:
         """The share of the global batch whose whole label is right; a collective."""
@@ -234,13 +257,19 @@ class Loop:
         return float(dist.sum_over_ranks(np.array([correct]))[0]) / self._global_batch
 
     def _show(
-        self, step: int, loss: float, rate: float, accuracy: float | None, writer: MetricWriter
+        self, step: int, batch: Batch, result: StepResult, rate: float, writer: MetricWriter
     ) -> None:
         sec_per_batch = self._clock.seconds_a_step()
-        shown = {} if accuracy is None else {self._task.metric: accuracy}
+        shown = {}
+        if self._task.shown_each_step:
+            shown[self._task.metric] = self._accuracy(result.outputs, batch)
         values = {
-            "loss": loss,
+            "loss": result.loss,
+            "cross_entropy": result.loss - result.penalty,
+            "weight_penalty": result.penalty,
+            **self._smoothed.values(),
             **shown,
+            "gradient_norm": result.gradient_norm,
             "learning_rate": rate,
             "epoch": self._epoch(step),
             "examples_per_sec": self._global_batch / sec_per_batch,
@@ -250,9 +279,11 @@ class Loop:
         speed = f"{values['examples_per_sec']:.1f} examples/sec; {sec_per_batch:.3f} sec/batch"
         words = "".join(f", {self._task.metric_in_words} = {value:.3f}" for value in shown.values())
         with dist.agreed(self._world):
+            if self._is_summarised(step) and self._summaries is not None:
+                values |= self._summaries.write(step, batch, writer)
             writer.write(step, TRAIN, values)
-            writer.advance(step, f"loss = {loss:.2f}{words} ({speed})")
-        self._clock.restart()
+            if self._is_told(step):
+                writer.advance(step, f"loss = {result.loss:.2f}{words} ({speed})")
 
     def _evaluate(self, folder: RunFolder | None, done: int, writer: MetricWriter) -> Stop | None:
         """Evaluates on the validation split, if there is one, and at the end on the test split.
@@ -284,7 +315,10 @@ class Loop:
         return None
 
     def _measure(self, split: str, stops: Callable[[], bool]) -> Evaluation | None:
-        with liveness.work("evaluating"), self._trainer.ema.swapped_in():
+        with (
+            liveness.work("evaluating"), self._time_split.spent("evaluation"),
+            self._trainer.ema.swapped_in(),
+        ):  # fmt: skip
             return self._evaluators[split].run(stops)
 
     def _report(self, split: str, evaluation: Evaluation, done: int, writer: MetricWriter) -> None:
@@ -292,11 +326,35 @@ class Loop:
             writer.write(
                 done, split, {"loss": evaluation.loss, self._task.metric: evaluation.accuracy}
             )
+            if evaluation.confusion is not None and self._world.is_chief:
+                names = label_names(self._data.manifest)
+                picture = confusion_value(f"{split}/confusion", evaluation.confusion, names)
+                writer.show(done, [picture])
             of = "" if split == self._test else f"{split} "
             writer.say(f"{of}{self._task.metric_in_words} = {evaluation.accuracy:.3f}")
 
+    def _profiler(self, folder: RunFolder | None, steps: range) -> Profiler:
+        """What traces the steps that --profile names, into the run's TensorBoard folder."""
+        profiled = profiled_steps(self._config.run.profile)
+        with dist.agreed(self._world):
+            check_steps(profiled, steps)
+        return Profiler(folder.path / TENSORBOARD if folder else None, profiled, self._world)
+
+    def _seconds(self, num_steps: int) -> dict[str, float]:
+        """Where this rank's time went, and an estimate of the allreduce's; a collective."""
+        seconds = self._time_split.whole(self._input_wait.seconds)
+        variables = self._trainer.task_model.model.trainable_variables
+        each = timing.allreduce_seconds(
+            [variable.value for variable in variables],
+            fp16=self._config.optim.compression == "fp16",
+        )
+        return {**seconds, "allreduce_estimate": num_steps * each}
+
     def _save(self, folder: RunFolder | None, done: int) -> None:
-        with liveness.work("saving a checkpoint"), dist.agreed(self._world):
+        with (
+            liveness.work("saving a checkpoint"), self._time_split.spent("checkpoints"),
+            dist.agreed(self._world),
+        ):  # fmt: skip
             if folder is not None:
                 snapshot = self._snapshot(folder, done)
                 checkpoint.save(folder.path, snapshot, keep=self._config.run.keep_checkpoints)
@@ -304,7 +362,7 @@ class Loop:
         self._clock.restart()
 
     def _save_best(self, folder: RunFolder | None, done: int) -> None:
-        with dist.agreed(self._world):
+        with self._time_split.spent("checkpoints"), dist.agreed(self._world):
             if folder is not None:
                 snapshot = self._snapshot(folder, done)
                 best = folder.path / run.BEST
@@ -320,7 +378,11 @@ class Loop:
         return snapshot
 
     def _write_result(
-        self, folder: RunFolder | None, step: int, evaluation: Evaluation, memory: list[Any]
+        self,
+        folder: RunFolder | None,
+        step: int,
+        evaluation: Evaluation,
+        measured: dict[str, list[Any]],
     ) -> None:
         values = {
             "step": step,
@@ -328,12 +390,13 @@ class Loop:
             "examples": evaluation.examples,
             "correct": evaluation.correct,
             self._task.metric: evaluation.accuracy,
+            **evaluation.details(self._data.manifest),
             "loss": evaluation.loss,
             "weights": "moving averages",
             "data": self._data.digest,
             "ranks": self._world.size,
             "global_batch": self._global_batch,
-            "memory_mib": memory,
+            **measured,
             "time": timestamp(),
         }
         if self._best is not None:

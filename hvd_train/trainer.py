@@ -32,6 +32,7 @@ class StepResult:
     Attributes:
         loss: before the update, averaged over the global batch, with the penalty of weight decay;
             the same on every rank.
+        penalty: that part of the loss.
         gradient_norm: length of the whole gradient before it is clipped; the same on every rank.
         votes: of the ranks, summed.
         outputs: this rank's.
@@ -41,6 +42,7 @@ class StepResult:
     """
 
     loss: float
+    penalty: float
     gradient_norm: float
     votes: np.ndarray
     outputs: np.ndarray
@@ -122,10 +124,11 @@ class Trainer:
             tf.constant(decay, self._dtype),
             tf.constant(votes, self._dtype, shape=[len(votes)]),
         )
-        loss, norm, scale, *sums = told.numpy()  # one copy from the device
+        loss, penalty, norm, scale, *sums = told.numpy()  # one copy from the device
         result = StepResult(
-            float(loss), float(norm), np.asarray(sums), outputs.numpy(), float(scale)
-        )
+            loss=float(loss), penalty=float(penalty), gradient_norm=float(norm),
+            votes=np.asarray(sums), outputs=outputs.numpy(), loss_scale=float(scale),
+        )  # fmt: skip
         if result.is_finite or result.skipped:
             return result
         # Loss and length are the same on every rank, so all of them come here.
@@ -160,7 +163,7 @@ class Trainer:
             finite = tf.math.is_finite(loss) & tf.math.is_finite(norm)
             tf.cond(finite, update, functools.partial(self._take_back, before))
             self._loss_scale.update(finite)
-        told = tf.concat([[loss, norm, scale], votes], axis=0)
+        told = tf.concat([[loss, penalty, norm, scale], votes], axis=0)
         return told, outputs, [own_loss, *own_gradients]
 
     def _own_sums(self, images: Any, labels: Any, scale: Any) -> tuple[list[Any], Any, Any]:
