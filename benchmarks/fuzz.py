@@ -308,7 +308,8 @@ def image_bytes(_: Path) -> Callable[[random.Random], None]:
         data = damage(rng, data, IMAGE_WORDS)
         if rng.randrange(4):
             data = with_checksums(data)
-        kept, encoding, pixels = images.stored(data, "image", transcode=rng.random() < 0.8)
+        kept, encoding, image = images.stored(data, "image", transcode=rng.random() < 0.8)
+        pixels = np.asarray(image)
         assert images.encoding_of(kept) == encoding
         assert pixels.dtype == np.uint8
         assert pixels.ndim == 3

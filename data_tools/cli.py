@@ -1,6 +1,7 @@
 """The command `data_tools`: one subcommand for each thing to do."""
 
 import importlib
+import os
 import signal
 import sys
 from collections.abc import Sequence
@@ -43,6 +44,9 @@ SHARED = ("make-captcha", "captcha-to-tfrecord", "cifar-to-tfrecord", "folder-to
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the subcommand that the command line names and returns the exit code."""
     argv = list(sys.argv[1:] if argv is None else argv)
+    if "numpy" not in sys.modules:
+        # Its threads multiply matrices, which no command does; without them it can be forked.
+        os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     # A scheduler's SIGTERM is answered as Ctrl-C is: what is unfinished gets removed.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     return run_main(lambda: _run(argv), debug="--debug" in argv)

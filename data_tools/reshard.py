@@ -343,8 +343,7 @@ def _stored(
     """The bytes to keep of an image, their encoding, and its width and height."""
     if layout.shape:
         return example.image, "raw", (layout.shape[1], layout.shape[0])
-    image, encoding, pixels = fitted(example.image, example.where, command)
-    return image, encoding, (pixels.shape[1], pixels.shape[0])
+    return fitted(example.image, example.where, command)
 
 
 def refuse_faults(faults: Sequence[Fault], count: int, command: Reshard) -> None:

@@ -34,7 +34,6 @@ _CUT = "the file ends inside the record"
 
 _VARINT, _FIXED64, _LENGTH_DELIMITED, _FIXED32 = 0, 1, 2, 5
 _BYTES_LIST, _FLOAT_LIST, _INT64_LIST = 1, 2, 3
-_FIRST_FIELD = b"\x0a"  # field 1, length-delimited
 
 
 def frame(record: bytes) -> bytes:
@@ -173,34 +172,40 @@ def encode_example(features: Mapping[str, bytes | int | Sequence[int]]) -> bytes
     Raises:
         ValueError: an int is outside int64.
     """
-    entries = [
-        _field(_encode_key(key) + _field(_encode_feature(features[key]), 2))
-        for key in sorted(features)
-    ]
-    return _field(b"".join(entries))
+    entries = b"".join(_encode_entry(key, features[key]) for key in sorted(features))
+    return _head(len(entries)) + entries
+
+
+def _encode_entry(key: str, value: bytes | int | Sequence[int]) -> bytes:
+    """An entry of the map: fields in fields, whose heads are made from the innermost outwards."""
+    if isinstance(value, bytes):
+        kind, content = _BYTES_LIST, value
+    else:
+        values = [value] if isinstance(value, int) else value
+        kind, content = _INT64_LIST, b"".join(map(_int64, values))
+    name = _encode_key(key)
+    inner = _head(len(content)) if content or kind == _BYTES_LIST else b""
+    size = len(inner) + len(content)
+    feature = _head(size, kind)
+    size += len(feature)
+    entry = _head(size, 2)
+    size += len(entry) + len(name)
+    return b"".join((_head(size), name, entry, feature, inner, content))
 
 
 @functools.lru_cache
 def _encode_key(key: str) -> bytes:
-    return _field(key.encode())
+    name = key.encode()
+    return _head(len(name)) + name
 
 
-def _encode_feature(value: bytes | int | Sequence[int]) -> bytes:
-    if isinstance(value, bytes):
-        return _field(_field(value), _BYTES_LIST)
-    values = [value] if isinstance(value, int) else value
-    packed = b"".join(map(_int64, values))
-    return _field(_field(packed) if packed else b"", _INT64_LIST)
-
-
-def _field(payload: bytes, number: int = 1) -> bytes:
-    """A length-delimited field."""
-    tag, size = number << 3 | _LENGTH_DELIMITED, len(payload)
-    if size < 0x80:  # as most are: a captcha has 15 fields
-        return bytes((tag, size)) + payload
+@functools.lru_cache(maxsize=1 << 12)  # a captcha has 13, most of them like the last one's
+def _head(size: int, number: int = 1) -> bytes:
+    """The tag and the length of a length-delimited field."""
+    tag = number << 3 | _LENGTH_DELIMITED
     if size < 0x4000:
-        return bytes((tag, size & 0x7F | 0x80, size >> 7)) + payload
-    return bytes((tag,)) + _varint(size) + payload
+        return bytes((tag, size) if size < 0x80 else (tag, size & 0x7F | 0x80, size >> 7))
+    return bytes((tag,)) + _varint(size)
 
 
 def _int64(value: int) -> bytes:

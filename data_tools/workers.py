@@ -12,10 +12,9 @@ import socket
 import threading
 import traceback
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
-from multiprocessing.context import SpawnProcess
 from multiprocessing.process import BaseProcess
 from typing import Any, TypeVar
 
@@ -45,24 +44,33 @@ def run_tasks(
     """
     workers = min(workers, len(tasks))
     results: Iterator[Result]
-    if leader := ranks.leader():
-        results = iter(leader.run(function, tasks))
-    elif workers > 1:
-        results = _run_in_workers(function, tasks, workers)
-    else:
-        results = map(function, tasks)
-    yield from _with_progress(results, len(tasks), title)
+    with ExitStack() as stack:
+        if leader := ranks.leader():
+            results = iter(leader.run(function, tasks))
+        elif workers > 1:
+            # Before the progress bar, which has a thread.
+            pipes = stack.enter_context(_started_workers(function, workers))
+            results = _hand_out(tasks, pipes)
+        else:
+            results = map(function, tasks)
+        yield from _with_progress(results, len(tasks), title)
 
 
-def _run_in_workers(
-    function: Callable[[Task], Result], tasks: Sequence[Task], workers: int
-) -> Iterator[Result]:
-    started: list[tuple[SpawnProcess, Connection]] = []
+@contextmanager
+def _started_workers(function: Callable[[Task], Result], count: int) -> Iterator[list[Connection]]:
+    """Gives a pipe to each of so many workers, which end with the block.
+
+    A process of one thread is forked, which takes milliseconds. Of several, another might hold a
+    lock that nobody would ever open in the new process, so that this one starts anew and imports
+    everything again.
+    """
+    method = "fork" if _has_one_thread() else "spawn"
+    started: list[tuple[BaseProcess, Connection]] = []
     try:
-        with _safe_path(), _interrupts_held():
-            for _ in range(workers):
-                started.append(_start(function))
-        yield from _hand_out(tasks, [pipe for _, pipe in started])
+        with _safe_path(), _interrupts_held(method):
+            for _ in range(count):
+                started.append(_start(function, method))
+        yield [pipe for _, pipe in started]
     except _WorkerEndedError as error:
         process = next(process for process, pipe in started if pipe is error.pipe)
         process.join(1)  # its pipe has ended, so it is about to
@@ -75,14 +83,23 @@ def _run_in_workers(
             pipe.close()
 
 
+def _has_one_thread() -> bool:
+    """Tells whether this process has no thread but this one, of Python's or any library's."""
+    try:
+        return len(os.listdir("/proc/self/task")) == 1  # noqa: PTH208 - names are enough
+    except OSError:  # not Linux
+        return False
+
+
 @contextmanager
-def _interrupts_held() -> Iterator[None]:
+def _interrupts_held(method: str) -> Iterator[None]:
     """Holds Ctrl-C and SIGTERM back, and keeps them from the processes started meanwhile for good.
 
     They may reach every process of a terminal or a job, but only the parent shall answer. Blocking
     is what the new processes inherit; it doesn't hold in ours, where numpy's threads take signals.
     """
-    resource_tracker.ensure_running()  # which would unblock them when it starts
+    if method == "spawn":
+        resource_tracker.ensure_running()  # which would unblock them when it starts
     with interrupts.held():
         signal.pthread_sigmask(signal.SIG_BLOCK, interrupts.INTERRUPTS)
         try:
@@ -105,9 +122,9 @@ def _safe_path() -> Iterator[None]:
             os.environ[SAFE_PATH] = before
 
 
-def _start(function: Callable[[Task], Result]) -> tuple[SpawnProcess, Connection]:
+def _start(function: Callable[[Task], Result], method: str) -> tuple[BaseProcess, Connection]:
     ours, theirs = multiprocessing.Pipe()
-    context = multiprocessing.get_context("spawn")
+    context: Any = multiprocessing.get_context(method)
     process = context.Process(target=_work, args=(function, theirs), daemon=True)
     process.start()
     theirs.close()

@@ -70,6 +70,11 @@ def on_white(data: bytes) -> np.ndarray:
     return np.asarray(Image.alpha_composite(white, whole).convert("RGB"))
 
 
+def transcoded(data: bytes, where: str) -> np.ndarray:
+    """The pixels that conversion decodes, uint8 [height, width, 3]."""
+    return np.asarray(images.stored(data, where, transcode=True)[2])
+
+
 def fault_of(data: bytes, where: str = "folder/7.jpg", *, transcode: bool = True) -> DataError:
     with pytest.raises(DataError) as caught:
         images.stored(data, where, transcode=transcode)
@@ -82,7 +87,8 @@ def fault_of(data: bytes, where: str = "folder/7.jpg", *, transcode: bool = True
 def test_a_transcoded_image_is_a_png_of_pillows_pixels_of_the_first_frame_on_white(
     name: str,
 ) -> None:
-    stored, encoding, pixels = images.stored(FILES[name], name, transcode=True)
+    stored, encoding, image = images.stored(FILES[name], name, transcode=True)
+    pixels = np.asarray(image)
     assert encoding == images.encoding_of(stored) == "png"
     np.testing.assert_array_equal(pixels, on_white(FILES[name]))
     np.testing.assert_array_equal(images.decode(stored, name), pixels)
@@ -90,7 +96,7 @@ def test_a_transcoded_image_is_a_png_of_pillows_pixels_of_the_first_frame_on_whi
 
 @pytest.mark.parametrize("name", ["BMP", "WEBP without loss", "WEBP that moves"])
 def test_a_file_without_loss_gives_the_pixels_that_were_drawn(name: str) -> None:
-    pixels = images.stored(FILES[name], name, transcode=True)[2]
+    pixels = transcoded(FILES[name], name)
     np.testing.assert_array_equal(pixels, np.asarray(picture()))
 
 
@@ -137,10 +143,10 @@ def test_jpeg_and_png_are_stored_alike_with_the_flag_and_without() -> None:
 
 @pytest.mark.parametrize("name", FILES)
 def test_a_file_cut_at_any_byte_is_refused_unless_only_padding_is_gone(name: str) -> None:
-    whole = images.stored(FILES[name], name, transcode=True)[2]
+    whole = transcoded(FILES[name], name)
     for cut in range(len(FILES[name])):
         try:
-            pixels = images.stored(FILES[name][:cut], name, transcode=True)[2]
+            pixels = transcoded(FILES[name][:cut], name)
         except DataError as error:
             assert error.kind is INPUT
         else:
@@ -168,12 +174,12 @@ RED, GREEN, BLUE, WHITE = [255, 0, 0], [0, 255, 0], [0, 0, 255], [255, 255, 255]
 
 
 def test_the_pixels_of_a_gif_are_those_of_its_codes() -> None:
-    pixels = images.stored(gif((2, 2), (0, 0, 2, 2), FOUR), "a.gif", transcode=True)[2]
+    pixels = transcoded(gif((2, 2), (0, 0, 2, 2), FOUR), "a.gif")
     assert pixels.tolist() == [[GREEN, GREEN], [BLUE, RED]]
 
 
 def test_what_the_first_frame_of_a_gif_leaves_open_is_white() -> None:
-    pixels = images.stored(gif((4, 3), (1, 1, 2, 2), FOUR), "a.gif", transcode=True)[2]
+    pixels = transcoded(gif((4, 3), (1, 1, 2, 2), FOUR), "a.gif")
     assert pixels.tolist() == [
         [WHITE] * 4, [WHITE, GREEN, GREEN, WHITE], [WHITE, BLUE, RED, WHITE],
     ]  # fmt: skip
@@ -197,7 +203,8 @@ def test_a_damaged_file_decodes_or_is_a_data_error(name: str, data: st.DataObjec
     for _ in range(data.draw(st.integers(1, 4))):
         broken[data.draw(st.integers(0, len(broken) - 1))] = data.draw(st.integers(0, 255))
     try:
-        _, encoding, pixels = images.stored(bytes(broken), name, transcode=True)
+        _, encoding, image = images.stored(bytes(broken), name, transcode=True)
+        pixels = np.asarray(image)
     except DataError as error:
         assert error.kind is INPUT
         assert "\n" not in str(error)
@@ -234,7 +241,7 @@ def test_the_size_of_a_webp_is_read_from_each_kind_of_header(name: str) -> None:
 def test_odd_images_of_other_formats_are_transcoded(test_data: Path, name: str) -> None:
     data = (test_data / "odd_images" / name).read_bytes()
     np.testing.assert_array_equal(
-        images.stored(data, name, transcode=True)[2], on_white(data)
+        transcoded(data, name), on_white(data)
     )  # fmt: skip
 
 

@@ -120,9 +120,9 @@ def test_an_interrupt_while_workers_start_is_answered_when_they_have(
     start = workers._start
     started = []
 
-    def interrupted_start(function):  # type: ignore[no-untyped-def]
+    def interrupted_start(function, method):  # type: ignore[no-untyped-def]
         signal.raise_signal(number)
-        started.append(start(function))
+        started.append(start(function, method))
         return started[-1]
 
     monkeypatch.setattr(workers, "_start", interrupted_start)
