@@ -5,6 +5,8 @@ import multiprocessing
 import os
 import signal
 import socket
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -52,6 +54,23 @@ def run_all(function, tasks, num_workers):  # type: ignore[no-untyped-def]
     return list(workers.run_tasks(function, tasks, workers=num_workers, title="testing"))
 
 
+TOLD_BY_WORKERS = """
+import threading, time
+from data_tools.workers import run_tasks
+
+mark = "imported anew"
+
+def told(task):
+    return mark
+
+if __name__ == "__main__":
+    mark = "forked"
+    print(list(run_tasks(told, [1, 2], workers=2, title="")))
+    threading.Thread(target=time.sleep, args=(60,), daemon=True).start()
+    print(list(run_tasks(told, [1, 2], workers=2, title="")))
+"""
+
+
 @pytest.fixture(autouse=True)
 def no_worker_is_left():  # type: ignore[no-untyped-def]
     yield
@@ -75,6 +94,14 @@ def test_several_workers_are_several_other_processes() -> None:
     pids = set(run_all(which_process, range(20), 2))
     assert len(pids) == 2
     assert os.getpid() not in pids
+
+
+def test_a_process_is_forked_unless_another_thread_may_hold_a_lock(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(TOLD_BY_WORKERS)
+    ran = subprocess.run([sys.executable, script], capture_output=True, text=True, check=False)
+    assert (ran.stderr, ran.returncode) == ("", 0)
+    assert ran.stdout.splitlines() == [str([how] * 2) for how in ("forked", "imported anew")]
 
 
 def test_an_error_of_a_task_comes_whole_and_stops_the_tasks_that_run() -> None:
