@@ -21,6 +21,8 @@ MAX_CHARSET = 256
 
 def choose_charset(labels: Iterable[str]) -> str:
     """Returns the smallest named charset that holds all labels, else their sorted code points."""
-    used = set().union(*labels)
+    used: set[str] = set()
+    for label in labels:
+        used.update(label)
     named = (charset for charset in CHARSETS.values() if used <= set(charset))
     return next(named, "".join(sorted(used)))

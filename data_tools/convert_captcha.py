@@ -1,6 +1,5 @@
 """`data_tools captcha-to-tfrecord`: a folder of captchas and their labels to a data set folder."""
 
-import dataclasses
 import functools
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -23,7 +22,8 @@ from data_tools.convert_images import (
 from data_tools.errors import CONFIG, INPUT, LABEL, DataError
 from data_tools.flags import CaptchaToTfrecord
 from data_tools.manifest import LabelSpec
-from data_tools.sources.captcha import Fault, ImageFolder, Row, labels_from_names, read_labels
+from data_tools.sources.captcha import Fault, ImageFolder, labels_from_names, read_labels
+from data_tools.sources.rows import Row, Rows
 from data_tools.writer import atomic_folder, check_inputs_stay
 
 KIND = "captcha"
@@ -42,7 +42,8 @@ def main(command: CaptchaToTfrecord) -> None:
     folder = ImageFolder(command.images)
     split_of = find_split_folders(command.split_folders, folder)
     origin, rows, faults = read_rows(command, folder, split_of)
-    rows = [dataclasses.replace(row, label=fold_case(row.label, command.case)) for row in rows]
+    if command.case != "keep":
+        rows = Rows.of(row._replace(label=fold_case(row.label, command.case)) for row in rows)
     spec, rows, label_faults = check_labels(rows, origin, command)
     faults += label_faults
     among = f"{len(rows) + len(faults)} {origin.what}"
@@ -63,7 +64,7 @@ def main(command: CaptchaToTfrecord) -> None:
             arguments=("split_folders" if split_of else "split", *DECISIVE),
             skipped=[f"{origin.title(fault.number)}: {fault.reason}" for fault in faults],
         )  # fmt: skip
-    report(command, folder, origin, rows, faults, written)
+    report(command, folder, origin, faults, written)
 
 
 SplitOf = Mapping[PurePosixPath, str]
@@ -92,11 +93,11 @@ def find_split(image: str, split_of: SplitOf) -> str | None:
     return next((split_of[folder] for folder in parents if folder in split_of), None)
 
 
-def group(rows: Sequence[Row], split_of: SplitOf) -> list[tuple[dict[str, float], list[Row]]]:
+def group(rows: Rows, split_of: SplitOf) -> list[tuple[dict[str, float], Rows]]:
     """Parts the rows by the split of their folder; each part is wholly of one split."""
-    parts: dict[str, list[Row]] = {split: [] for split in split_of.values()}
+    parts = {split: Rows() for split in split_of.values()}
     for row in rows:
-        parts[find_split(row.image, split_of) or ""].append(row)
+        parts[find_split(row.image, split_of) or ""].append(*row)
     return [({split: 1.0}, part) for split, part in parts.items()]
 
 
@@ -133,12 +134,14 @@ class Origin:
 
 def read_rows(
     command: CaptchaToTfrecord, folder: ImageFolder, split_of: SplitOf
-) -> tuple[Origin, list[Row], list[Fault]]:
+) -> tuple[Origin, Rows, list[Fault]]:
     """Finds images and labels: the rows that can be used and the faults of the others."""
     pattern = command.pattern()
     if pattern is not None:
         folder.walk()
         names = [name for name in folder.names if not split_of or find_split(name, split_of)]
+        for number, name in enumerate(names, 1):
+            folder.claim(name, number)
         rows, faults = labels_from_names(command.images, names, pattern)
         return Origin(command.images, names), rows, faults
     rows, faults = read_labels(
@@ -147,16 +150,17 @@ def read_rows(
     )  # fmt: skip
     if split_of:
         folder.walk()
-        outside = [row for row in rows if find_split(row.image, split_of) is None]
-        rows = [row for row in rows if find_split(row.image, split_of) is not None]
-        faults += [
-            Fault(
+        inside = Rows()
+        for row in rows:
+            if find_split(row.image, split_of) is not None:
+                inside.append(*row)
+                continue
+            faults.append(Fault(
                 row.number, INPUT, f"{command.labels}:row {row.number}",
                 f"{row.image} lies in no folder of --split-folders",
                 "name its folder there, or take out the row",
-            )
-            for row in outside
-        ]  # fmt: skip
+            ))  # fmt: skip
+        rows = inside
     return Origin(command.labels), rows, faults
 
 
@@ -166,37 +170,39 @@ def fold_case(label: str, case: str) -> str:
 
 
 def check_labels(
-    rows: Sequence[Row], origin: Origin, command: CaptchaToTfrecord
-) -> tuple[LabelSpec, list[Row], list[Fault]]:
+    rows: Rows, origin: Origin, command: CaptchaToTfrecord
+) -> tuple[LabelSpec, Rows, list[Fault]]:
     """Settles charset and length, and tells the rows whose labels fit from the others.
 
     Raises:
         DataError: LABEL when there are more characters than a byte can tell apart.
     """
-    lengths = Counter(len(row.label) for row in rows)
+    lengths = Counter(map(len, rows.labels()))
     if command.variable_length:
         allowed = range(1, max(lengths, default=1) + 1)
     else:
         # Of equally common lengths the first one met counts.
         usual = command.length or max(lengths, key=lengths.__getitem__, default=1)
         allowed = range(usual, usual + 1)
-    fitting = [r.label for r in rows if len(r.label) in allowed and r.label.isprintable()]
-    charset = command.characters() or charsets.choose_charset(fitting)
+    charset = command.characters() or charsets.choose_charset(
+        label for label in rows.labels() if len(label) in allowed and label.isprintable()
+    )
     if len(charset) > charsets.MAX_CHARSET:
         raise DataError(
             LABEL, origin.path, f"{len(charset)} different characters, at most 256 can be told",
             fix="name the characters with --charset and pass --skip-bad",
         )  # fmt: skip
-    good, faults = [], []
-    for row in rows:
-        reason = label_fault(row.label, allowed, charset)
-        if reason:
-            faults.append(origin.label_fault(row, reason))
-        else:
-            good.append(row)
-    used = [len(row.label) for row in good] or [allowed.start]
+    reason_of = functools.partial(label_fault, allowed=allowed, charset=charset)
+    faults = [
+        origin.label_fault(row, reason)
+        for row, reason in zip(rows, map(reason_of, rows.labels()), strict=True)
+        if reason
+    ]
+    if faults:
+        rows = Rows.of(row for row in rows if not reason_of(row.label))
+    used = set(map(len, rows.labels())) or {allowed.start}
     spec = LabelSpec(charset=charset, min_length=min(used), max_length=max(used), case=command.case)
-    return spec, good, faults
+    return spec, rows, faults
 
 
 def label_fault(label: str, allowed: range, charset: str) -> str:
@@ -205,7 +211,7 @@ def label_fault(label: str, allowed: range, charset: str) -> str:
         return f"label {label!r} has a character that can't be printed"
     if len(label) not in allowed:
         return f"label {label!r} has {len(label)} characters in place of {allowed.start}"
-    outside = "".join(sorted(set(label) - set(charset)))
+    outside = "".join(sorted(set(label).difference(charset)))
     return f"label {label!r} has {outside!r}, which is not of {charset!r}" if outside else ""
 
 
@@ -213,7 +219,6 @@ def report(
     command: CaptchaToTfrecord,
     folder: ImageFolder,
     origin: Origin,
-    rows: Sequence[Row],
     faults: Sequence[Fault],
     written: Sequence[ConvertedChunk],
 ) -> None:
@@ -225,8 +230,8 @@ def report(
         print(f"labels were folded to {command.case} case")
     if faults:
         print(f"skipped {len(faults)} {origin.what}, listed in the manifest")
-    unnamed = sorted(set(folder.names) - {row.image for row in rows})
-    if unnamed and not faults:
+    unnamed = [] if faults else folder.unclaimed()
+    if unnamed:
         shown = ", ".join(unnamed[:UNNAMED_SHOWN]) + (" ..." if unnamed[UNNAMED_SHOWN:] else "")
         why = "have no row" if origin.names is None else "are in no folder of --split-folders"
         print(f"{len(unnamed)} images {why} and were left out: {shown}")

@@ -20,8 +20,9 @@ from data_tools.convert_images import (
 )
 from data_tools.errors import CONFIG, INPUT, LABEL, DataError
 from data_tools.flags import FolderToTfrecord
-from data_tools.sources.captcha import Fault, ImageFolder, Row, composed, read_labels
+from data_tools.sources.captcha import Fault, ImageFolder, composed, read_labels
 from data_tools.sources.folder import ClassFolders, name_fault
+from data_tools.sources.rows import Row, Rows
 from data_tools.writer import INCOMPLETE, atomic_folder, check_inputs_stay
 
 KIND = "classes"
@@ -33,7 +34,7 @@ SPLIT_LIKE = frozenset({
 MAX_CLASSES = 1 << 16  # a label is read as uint16
 SHOWN = 5
 
-Part = tuple[dict[str, float], list[Row]]
+Part = tuple[dict[str, float], Rows]
 
 
 @dataclass(slots=True)
@@ -50,9 +51,13 @@ class Images:
     faults: list[Fault]
     notes: list[str] = field(default_factory=list)
 
-    def rows(self) -> list[Row]:
-        """The images of all parts."""
-        return [row for _, rows in self.parts for row in rows]
+    def count(self) -> int:
+        """How many images there are."""
+        return sum(len(rows) for _, rows in self.parts)
+
+    def labels(self) -> set[str]:
+        """The names of their classes."""
+        return set().union(*(rows.labels() for _, rows in self.parts))
 
 
 def main(command: FolderToTfrecord) -> None:
@@ -60,7 +65,7 @@ def main(command: FolderToTfrecord) -> None:
     sources = [("source", command.src), *([("labels", command.labels)] if command.labels else [])]
     check_inputs_stay(command.out, sources)
     found = read_images(command)
-    classes = class_names(found.rows(), command.src)
+    classes = class_names(found.labels(), command.src)
     numbers = {name: number for number, name in enumerate(classes)}
     record = functools.partial(class_record, numbers=numbers)
     splits = list(dict.fromkeys(split for shares, _ in found.parts for split in shares))
@@ -69,7 +74,7 @@ def main(command: FolderToTfrecord) -> None:
         faults = found.faults + [fault for chunk in written for fault in chunk.faults]
         faults.sort(key=lambda fault: fault.number)
         where = command.labels or command.src
-        among = f"{len(found.rows()) + len(found.faults)} {'rows' if command.labels else 'entries'}"
+        among = f"{found.count() + len(found.faults)} {'rows' if command.labels else 'entries'}"
         refuse_faults(faults, where, among, skip_bad=command.skip_bad)
         size = the_one_size(written, command.src, faults)
         if command.split_folders is not None:
@@ -88,9 +93,9 @@ def class_record(image: bytes, label: str, numbers: Mapping[str, int]) -> bytes:
     return schema.class_record(image, numbers[label])
 
 
-def class_names(rows: Iterable[Row], source: Path) -> tuple[str, ...]:
+def class_names(labels: Iterable[str], source: Path) -> tuple[str, ...]:
     """Returns the names of all classes, sorted as text; INPUT if there are too many."""
-    names = tuple(sorted({row.label for row in rows}))
+    names = tuple(sorted(set(labels)))
     if len(names) > MAX_CLASSES:
         reason = f"{len(names)} classes, at most {MAX_CLASSES} can be told"
         raise DataError(INPUT, source, reason, fix="check that it has a folder for each class")
@@ -113,7 +118,7 @@ def read_images(command: FolderToTfrecord) -> Images:
         rows = folders.read()
         refuse_splits(rows, command.src)
         found = Images([(shares, rows)], folders.faults)
-    if not found.rows() and not found.faults:
+    if not found.count() and not found.faults:
         raise DataError(
             INPUT, command.src, "no class folders in it",
             fix="put the images of each class into a folder of its name, or see --labels",
@@ -127,16 +132,16 @@ def read_labelled(source: Path, labels: Path, shares: dict[str, float]) -> Image
     """Reads a CSV of files and classes."""
     folder = ImageFolder(source)
     rows, faults = read_labels(labels, folder)
-    good = []
+    good = Rows()
     for row in rows:
         name = composed(row.label)
         if reason := name_fault(name):
             where = f"{labels}:row {row.number}"
             faults.append(Fault(row.number, LABEL, where, reason, "mend the name"))
         else:
-            good.append(Row(row.number, row.image, name))
-    unnamed = set() if faults else set(folder.names) - {row.image for row in rows}
-    notes = listed("images have no row and were left out", sorted(unnamed))
+            good.append(row.number, row.image, name)
+    unnamed = [] if faults else folder.unclaimed()
+    notes = listed("images have no row and were left out", unnamed)
     return Images([(shares, good)], faults, notes)
 
 
@@ -147,15 +152,17 @@ def read_split_folders(
     rows_of = {folder: folders.read(folder) for folder in split_of}
     splits = list(dict.fromkeys(split_of.values()))
     first = TRAIN if TRAIN in splits else splits[0]
-    by_split: dict[str, list[Row]] = {split: [] for split in splits}
-    known = {row.label for folder, rows in rows_of.items() if split_of[folder] == first
-             for row in rows}  # fmt: skip
+    by_split = {split: Rows() for split in splits}
+    known = set().union(
+        *(rows.labels() for folder, rows in rows_of.items() if split_of[folder] == first)
+    )
     faults, notes = list(folders.faults), []
     for folder, rows in rows_of.items():
-        by_split[split_of[folder]] += [row for row in rows if row.label in known]
         unknown: dict[str, Row] = {}
         for row in rows:
-            if row.label not in known:
+            if row.label in known:
+                by_split[split_of[folder]].append(*row)
+            else:
                 unknown.setdefault(row.label, row)
         for row in unknown.values():
             own = PurePosixPath(row.image).relative_to(folder).parts[0]
@@ -164,16 +171,16 @@ def read_split_folders(
                 f"a class that split {first} doesn't have", "add it there or remove the folder",
             ))  # fmt: skip
     for split, rows in by_split.items():
-        lacking = sorted(known - {row.label for row in rows})
+        lacking = sorted(known.difference(rows.labels()))
         notes += listed(f"classes have no images in split {split}", lacking)
     return Images([({split: 1.0}, rows) for split, rows in by_split.items()], faults, notes)
 
 
-def refuse_splits(rows: Sequence[Row], source: Path) -> None:
+def refuse_splits(rows: Rows, source: Path) -> None:
     """Raises CONFIG where folders of splits would be taken for classes."""
-    names = sorted({row.label for row in rows})
-    deep = all(len(PurePosixPath(row.image).parts) > 2 for row in rows)
-    if names and deep and all(name.lower() in SPLIT_LIKE for name in names):
+    names = sorted(set(rows.labels()))
+    split_like = names and all(name.lower() in SPLIT_LIKE for name in names)
+    if split_like and all(image.count("/") > 1 for image in rows.images()):
         raise DataError(
             CONFIG, source, f"the folders {', '.join(names)} look like splits, not classes",
             fix="pass --split-folders " + ",".join(f"{name}={name.lower()}" for name in names),

@@ -19,7 +19,8 @@ from data_tools import images
 from data_tools.errors import CONFIG, INPUT, DataError
 from data_tools.flags import ImageFlags, StoringFlags
 from data_tools.manifest import ImageSpec, LabelSpec, Manifest
-from data_tools.sources.captcha import Fault, Row
+from data_tools.sources.captcha import Fault
+from data_tools.sources.rows import Rows
 from data_tools.workers import run_tasks
 from data_tools.writer import WrittenShard, finish_split, split_evenly, write_chunk, write_manifest
 
@@ -110,7 +111,7 @@ class Chunk:
     index: int
     folder: Path
     source: Path
-    rows: tuple[Row, ...]
+    rows: Rows
     shares: dict[str, float]
     record: Callable[[bytes, str], bytes]
     flags: ImageFlags
@@ -140,7 +141,7 @@ class ConvertedChunk:
 def convert_rows(
     folder: Path,
     source: Path,
-    parts: Sequence[tuple[dict[str, float], Sequence[Row]]],
+    parts: Sequence[tuple[dict[str, float], Rows]],
     record: Callable[[bytes, str], bytes],
     flags: ImageFlags,
 ) -> list[ConvertedChunk]:
@@ -155,9 +156,9 @@ def convert_rows(
     """
     check_frame(flags)
     cut = [
-        (shares, tuple(rows[part.start : part.stop]))
+        (shares, part)
         for shares, rows in parts
-        for part in split_evenly(len(rows), flags.shards)
+        for part in rows.parts(split_evenly(len(rows), flags.shards))
     ]
     chunks = [
         Chunk(

@@ -35,7 +35,7 @@ def dump(kind: Any, value: Any) -> Any:
         return value
     if isinstance(value, Path):
         return str(value)
-    if isinstance(value, bytes):
+    if isinstance(value, bytes | bytearray):
         return value.hex()
     if isinstance(value, range):
         return [value.start, value.stop, value.step]
@@ -77,8 +77,8 @@ def load(kind: Any, plain: Any) -> Any:
         for (name, hint), item in zip(_fields(kind), plain, strict=True):
             object.__setattr__(made, name, load(hint, item))
         return made
-    if kind is bytes:
-        return bytes.fromhex(plain)
+    if kind in (bytes, bytearray):
+        return kind.fromhex(plain)
     return range(*plain) if kind is range else kind(plain)
 
 

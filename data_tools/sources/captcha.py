@@ -7,36 +7,24 @@ space around a cell is taken off; otherwise labels stay as they are written.
 
 import csv
 import io
+import itertools
 import os
 import re
 import unicodedata
-from collections.abc import Iterator, Sequence
+from array import array
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from data_tools.errors import INPUT, LABEL, DataError, Kind, os_errors
+from data_tools.sources.names import Names
+from data_tools.sources.rows import Row, Rows
 
 IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp")
 IGNORED = ("thumbs.db", "desktop.ini")
 HEADER_LABELS = ("label", "labels", "text", "captcha", "value", "word", "words", "class",
                  "category")  # fmt: skip
 """A first row that names no image is a header when its last cell is one of these."""
-
-
-@dataclass(frozen=True, slots=True)
-class Row:
-    """An image of the folder and its label.
-
-    Attributes:
-        number: of its last line in the file, from 1, as an editor counts; of labels from names
-            the place of the image among all, from 1.
-        image: path of the image inside the folder.
-        label: the label's characters.
-    """
-
-    number: int
-    image: str
-    label: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,18 +57,40 @@ class ImageFolder:
         self.folder = folder
         self._listings: dict[PurePosixPath, _Listing] = {}
         self._found: dict[PurePosixPath, PurePosixPath | None] = {}
-        self._list(PurePosixPath())
+        self._top = self._list(PurePosixPath())
 
     @property
     def names(self) -> list[str]:
         """The paths of the images in all folders listed so far, in the order of their names."""
-        paths = [
-            str(folder / name)
+        return _sorted(
+            _join(folder, name)
             for folder, listing in self._listings.items()
-            for name in listing.names - listing.folders
-            if _is_image(name)
-        ]
-        return sorted(paths, key=lambda path: (composed(path), path))
+            for name in listing.names
+            if listing.is_image(name)
+        )
+
+    def claim(self, image: str, number: int) -> int:
+        """Notes which row an image belongs to, unless one is noted or `number` is 0.
+
+        Returns:
+            The number of the row that was noted before, 0 if none was.
+        """
+        folder, _, name = image.rpartition("/")
+        listing = self._list(PurePosixPath(folder)) if folder else self._top
+        place = listing.names.place(name)
+        assert place is not None, image
+        before = listing.rows[place]
+        listing.rows[place] = before or number
+        return before
+
+    def unclaimed(self) -> list[str]:
+        """The paths of the images that belong to no row, in the order of their names."""
+        return _sorted(
+            _join(folder, name)
+            for folder, listing in self._listings.items()
+            for name, row in zip(listing.names, listing.rows, strict=True)
+            if not row and listing.is_image(name)
+        )
 
     def walk(self) -> None:
         """Lists all sub-folders, and those that links lead to unless that is back."""
@@ -94,22 +104,21 @@ class ImageFolder:
     def find(self, cell: str) -> list[str]:
         """Returns the images that a cell can mean: none, one, or several of the same name."""
         if "/" not in cell:
-            return self._find_in(PurePosixPath(), cell)
+            return self._find_in(self._top, cell)
         path = PurePosixPath(cell)  # ./0.jpg is 0.jpg
         folder = None if self.leaves(cell) else self.find_folder(path.parent)
         if folder is None:
             return []
-        return [str(folder / name) for name in self._find_in(folder, path.name)]
+        return [_join(folder, name) for name in self._find_in(self._list(folder), path.name)]
 
-    def _find_in(self, folder: PurePosixPath, name: str) -> list[str]:
-        listing = self._list(folder)
+    def _find_in(self, listing: "_Listing", name: str) -> list[str]:
         same = listing.find(name)
         if images := [other for other in same if _is_image(other)]:
             return images
         if images := [n for suffix in listing.suffixes for n in listing.find(name + suffix)]:
             return images
         # By its content it may be an image all the same.
-        return [other for other in same if (self.folder / folder / other).is_file()]
+        return [other for other in same if (listing.path / other).is_file()]
 
     def find_folder(self, path: PurePosixPath) -> PurePosixPath | None:
         """Returns a sub-folder as the file system writes its path, None if there is none."""
@@ -141,30 +150,59 @@ class ImageFolder:
 
 
 class _Listing:
-    """The names in one folder, but for hidden ones and what file managers leave."""
+    """The names in one folder, but for hidden ones and what file managers leave.
+
+    Attributes:
+        path: of the folder.
+        names: all of them.
+        folders: those of folders, and of links to such.
+        suffixes: of the images, sorted.
+        rows: for each name the number of the row that it belongs to, 0 for none.
+    """
 
     def __init__(self, path: Path) -> None:
-        with os.scandir(path) as entries:
-            kept = [entry for entry in entries if not _is_ignored(entry.name)]
-        self.names = {entry.name for entry in kept}
-        # Files, which are the many, are told without another call; a link is looked up.
-        self.folders = {
-            entry.name
-            for entry in kept
-            if entry.is_dir(follow_symlinks=False) or (entry.is_symlink() and Path(entry).is_dir())
-        }
-        self.suffixes = sorted({PurePosixPath(n).suffix for n in self.names if _is_image(n)})
+        self.path = path
+        self.folders: set[str] = set()
+        self.names = Names(self._read(path))
+        self.rows = array("I", bytes(4 * len(self.names)))
+        self.suffixes = sorted({n[n.rindex(".") :] for n in self.names if _is_image(n)})
         self._decomposed: dict[str, list[str]] = {}
-        for name in sorted(self.names):
-            if composed(name) != name:
+        for name in self.names:
+            if not name.isascii() and composed(name) != name:
                 self._decomposed.setdefault(composed(name), []).append(name)
+
+    def _read(self, path: Path) -> Iterator[str]:
+        with os.scandir(path) as entries:
+            for entry in entries:
+                if _is_ignored(entry.name):
+                    continue
+                # Files, which are the many, are told without another call; a link is looked up.
+                if entry.is_dir(follow_symlinks=False) or (
+                    entry.is_symlink() and Path(entry).is_dir()
+                ):
+                    self.folders.add(entry.name)
+                yield entry.name
+
+    def is_image(self, name: str) -> bool:
+        """Tells whether a name here is that of an image, by its suffix."""
+        return _is_image(name) and name not in self.folders
 
     def find(self, name: str) -> list[str]:
         """Returns the name if it is there, else those that differ by their Unicode form only."""
         if name in self.names:
             return [name]
         form = composed(name)
-        return [form] * (form in self.names) + self._decomposed.get(form, [])
+        other = [form] if form != name and form in self.names else []
+        return other + self._decomposed.get(form, [])
+
+
+def _join(folder: PurePosixPath, name: str) -> str:
+    return str(folder / name) if folder.parts else name
+
+
+def _sorted(paths: Iterable[str]) -> list[str]:
+    """Sorts by the composed form, and paths of one form by themselves."""
+    return sorted(sorted(paths), key=composed)
 
 
 def composed(name: str) -> str:
@@ -182,7 +220,7 @@ def _is_image(name: str) -> bool:
 
 def labels_from_names(
     folder: Path, names: Sequence[str], pattern: re.Pattern[str]
-) -> tuple[list[Row], list[Fault]]:
+) -> tuple[Rows, list[Fault]]:
     """Takes the label of each image from its file name.
 
     Args:
@@ -199,12 +237,12 @@ def labels_from_names(
     """
     if not names:
         raise DataError(INPUT, folder, "no images", fix=f"name them *{', *'.join(IMAGE_SUFFIXES)}")
-    rows: list[Row] = []
+    rows = Rows()
     faults: list[Fault] = []
     for number, image in enumerate(names, 1):
         label = _label_in(composed(PurePosixPath(image).name), pattern)
         if label:
-            rows.append(Row(number, image, label))
+            rows.append(number, image, label)
         else:
             reason = f"--label-from-name {pattern.pattern!r} finds no label in this name"
             fix = "rename the file, or mend the expression"
@@ -227,7 +265,7 @@ def read_labels(
     separator: str = ",",
     row_names: str | None = None,
     first_row: int = 0,
-) -> tuple[list[Row], list[Fault]]:
+) -> tuple[Rows, list[Fault]]:
     """Reads the CSV and finds the image of each row.
 
     Args:
@@ -250,15 +288,14 @@ def read_labels(
         lines = _skip_header(((number, cells) for number, cells in lines if any(cells)), images)
     else:
         shape = _Shape(1, separator, "`label`", "see --row-names and --first-row")
-        lines = _name_rows(list(lines), images, row_names, first_row)
-    rows: list[Row] = []
+        ahead = _read_cells(path, separator)  # how many there are must be known first
+        lines = _name_rows(lines, ahead, images, row_names, first_row)
+    rows = Rows()
     faults: list[Fault] = []
-    first_named: dict[str, int] = {}
     for number, cells in lines:
-        found = _check_row(number, cells, path, images, first_named, shape)
+        found = _check_row(number, cells, path, images, shape)
         if isinstance(found, Row):
-            first_named[found.image] = number
-            rows.append(found)
+            rows.append(*found)
         else:
             faults.append(found)
     if not rows and not faults:
@@ -296,7 +333,9 @@ def _read_cells(path: Path, separator: str) -> Iterator[tuple[int, list[str]]]:
         ) from error
     if "\0" in text:
         raise DataError(INPUT, path, "a NUL character: not a CSV", fix="save it as UTF-8 text")
-    reader = csv.reader(io.StringIO(text, newline=""), delimiter=separator, strict=True)
+    del text  # a StringIO of it would take 4 bytes a character
+    file = io.TextIOWrapper(io.BytesIO(data), "utf-8-sig", newline="")
+    reader = csv.reader(file, delimiter=separator, strict=True)
     try:
         for cells in reader:
             yield reader.line_num, [cell.strip() for cell in cells]
@@ -322,46 +361,56 @@ def _skip_header(
 
 
 def _name_rows(
-    rows: Sequence[tuple[int, list[str]]], images: ImageFolder, row_names: str, first_row: int
+    rows: Iterator[tuple[int, list[str]]],
+    ahead: Iterable[tuple[int, list[str]]],
+    images: ImageFolder,
+    row_names: str,
+    first_row: int,
 ) -> Iterator[tuple[int, list[str]]]:
     """Puts the name of its image before the cells of each row, up to the last that isn't blank.
 
     A first row that may be a header is one when there is no image for the last row without that.
+
+    Args:
+        rows: of the file.
+        ahead: the same rows, read once more.
+        images: that are named.
+        row_names: how.
+        first_row: the number in the first name.
     """
-    count = max((index for index, (_, cells) in enumerate(rows, 1) if any(cells)), default=0)
-    rows = rows[:count]
-    may_be_header = rows and len(rows[0][1]) == 1 and rows[0][1][0].lower() in HEADER_LABELS
+    count, first = 0, [""]
+    for index, (_, cells) in enumerate(ahead, 1):
+        count = index if any(cells) else count
+        first = cells if index == 1 else first
+    rows = itertools.islice(rows, count)
+    may_be_header = count and len(first) == 1 and first[0].lower() in HEADER_LABELS
     if may_be_header and not images.find(row_names.format(first_row + count - 1)):
-        rows = rows[1:]
+        next(rows)
     for index, (number, cells) in enumerate(rows, first_row):
         yield number, [row_names.format(index), *(cells or [""])]
 
 
 def _check_row(
-    number: int,
-    cells: Sequence[str],
-    path: Path,
-    images: ImageFolder,
-    named: dict[str, int],
-    shape: _Shape,
+    number: int, cells: Sequence[str], path: Path, images: ImageFolder, shape: _Shape
 ) -> Row | Fault:
-    where = f"{path}:row {number}"
     if len(cells) != 2:
-        return shape.fault(number, where, len(cells) - 2 + shape.columns)
+        return shape.fault(number, f"{path}:row {number}", len(cells) - 2 + shape.columns)
     name, label = cells
     found = images.find(name)
+    earlier = images.claim(found[0], number if label else 0) if len(found) == 1 else 0
+    if len(found) == 1 and label and not earlier:
+        return Row(number, found[0], label)
+    kind = INPUT
     if not found and images.leaves(name):
         reason = f"{name!r} is not the name of an image inside the folder"
-        return Fault(number, INPUT, where, reason, "name images of the folder only")
-    if not found:
-        fix = f"add the image or {shape.if_missing}"
-        return Fault(number, INPUT, where, f"no image {name!r}", fix)
-    if len(found) > 1:
-        reason = f"{name!r} can be {' or '.join(found)}"
-        return Fault(number, INPUT, where, reason, "write the whole file name")
-    if found[0] in named:
-        reason = f"{found[0]} is named in row {named[found[0]]} already"
-        return Fault(number, INPUT, where, reason, "leave one row for each image")
-    if not label:
-        return Fault(number, LABEL, where, f"the label of {found[0]} is empty", "write its label")
-    return Row(number, found[0], label)
+        fix = "name images of the folder only"
+    elif not found:
+        reason, fix = f"no image {name!r}", f"add the image or {shape.if_missing}"
+    elif len(found) > 1:
+        reason, fix = f"{name!r} can be {' or '.join(found)}", "write the whole file name"
+    elif earlier:
+        reason = f"{found[0]} is named in row {earlier} already"
+        fix = "leave one row for each image"
+    else:
+        kind, reason, fix = LABEL, f"the label of {found[0]} is empty", "write its label"
+    return Fault(number, kind, f"{path}:row {number}", reason, fix)

@@ -10,7 +10,8 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path, PurePosixPath
 
 from data_tools.errors import INPUT, os_errors
-from data_tools.sources.captcha import IGNORED, Fault, Row, composed
+from data_tools.sources.captcha import IGNORED, Fault, composed
+from data_tools.sources.rows import Row, Rows
 
 TOP = PurePosixPath()
 LEFT_BY_SYSTEMS = (*IGNORED, "__macosx")
@@ -38,16 +39,17 @@ class ClassFolders:
         with os_errors(source):
             self._read = {_identity(path): "" for path in (self._top, *self._top.parents)}
 
-    def read(self, inside: PurePosixPath = TOP) -> list[Row]:
+    def read(self, inside: PurePosixPath = TOP) -> Rows:
         """Returns the images of all class folders that lie in a folder of the source.
 
         Raises:
             DataError: INPUT when a folder can't be read.
         """
-        rows: list[Row] = []
+        rows = Rows()
         for path, is_folder in self._entries(inside):
             if is_folder:
-                rows += self._read_class(path)
+                for row in self._read_class(path):
+                    rows.append(*row)
             else:
                 self.stray.append(str(path))
         return rows
@@ -88,8 +90,8 @@ class ClassFolders:
     def _entries(self, folder: PurePosixPath) -> Iterator[tuple[PurePosixPath, bool]]:
         """Yields path and whether it is a folder, of each entry that counts, by name."""
         with os_errors(self._source / folder):
-            names = [path.name for path in (self._source / folder).iterdir()]
-        for name in sorted(names, key=lambda name: (composed(name), name)):
+            names = sorted(os.listdir(self._source / folder))  # noqa: PTH208 - a Path takes more
+        for name in sorted(names, key=composed):
             if name.startswith(".") or name.lower() in LEFT_BY_SYSTEMS:
                 continue
             path = self._source / folder / name

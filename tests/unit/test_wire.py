@@ -16,7 +16,8 @@ from data_tools.convert_cifar import Part
 from data_tools.convert_images import Chunk, ConvertedChunk
 from data_tools.errors import INPUT, Kind
 from data_tools.flags import CaptchaToTfrecord, ImageFlags
-from data_tools.sources.captcha import Fault, Row
+from data_tools.sources.captcha import Fault
+from data_tools.sources.rows import Row, Rows
 from data_tools.writer import WrittenShard
 
 
@@ -74,7 +75,7 @@ def test_what_conversion_sends_comes_back_and_does_the_same() -> None:
         (functools.partial(convert_folder.class_record, numbers={"cat": 1}), "cat"),
     ):
         chunk = Chunk(
-            index=1, folder=Path("f"), source=Path("i"), rows=(Row(3, "a.jpg", label),),
+            index=1, folder=Path("f"), source=Path("i"), rows=Rows.of([Row(3, "a.jpg", label)]),
             shares={"train": 1.0}, record=record, flags=flags,
         )  # fmt: skip
         back = travel(Chunk, chunk)
