@@ -7,14 +7,12 @@ What stays unseen is damage inside the compressed data of a JPEG: libjpeg warns 
 doesn't pass that on. EXIF orientation is not applied, as TensorFlow's decoder doesn't either.
 """
 
-import contextlib
 import io
 import os
 import re
 import stat
 import warnings
 import zlib
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -26,7 +24,7 @@ from PIL.JpegImagePlugin import JpegImageFile
 from PIL.PngImagePlugin import PngImageFile
 from PIL.WebPImagePlugin import WebPImageFile
 
-from data_tools.errors import INPUT, DataError, os_errors
+from data_tools.errors import INPUT, DataError, from_os_error
 
 Pixels = npt.NDArray[np.uint8]
 
@@ -59,7 +57,10 @@ _PNG_PLAIN = (0, 2)  # color types grey and RGB
 
 def encoding_of(data: bytes) -> str | None:
     """Returns "jpeg" or "png" by the first bytes, None for anything else."""
-    return next((name for name, magic in _MAGIC.items() if data.startswith(magic)), None)
+    for name, magic in _MAGIC.items():
+        if data.startswith(magic):
+            return name
+    return None
 
 
 def read(path: Path | str) -> bytes:
@@ -69,15 +70,17 @@ def read(path: Path | str) -> bytes:
         DataError: INPUT when there is no such file, when it is a pipe or the like, which might
             never end, or when it is larger than any image of MAX_PIXELS.
     """
-    with os_errors(path):
+    try:
         status = os.stat(path)  # noqa: PTH116 - to make a Path takes as long as the call
-        if not stat.S_ISREG(status.st_mode):
-            raise DataError(INPUT, path, "not a file", fix=_AGAIN)
-        if status.st_size > MAX_BYTES:
-            reason = f"{status.st_size:,} bytes, the limit is {MAX_BYTES:,}"
-            raise DataError(INPUT, path, reason, fix=_AGAIN)
-        with io.FileIO(path) as file:
-            return file.readall()
+        if stat.S_ISREG(status.st_mode) and status.st_size <= MAX_BYTES:
+            with io.FileIO(path) as file:
+                return file.readall()
+    except OSError as error:
+        raise from_os_error(error, path) from error
+    if not stat.S_ISREG(status.st_mode):
+        raise DataError(INPUT, path, "not a file", fix=_AGAIN)
+    reason = f"{status.st_size:,} bytes, the limit is {MAX_BYTES:,}"
+    raise DataError(INPUT, path, reason, fix=_AGAIN)
 
 
 def decode(data: bytes, where: str) -> Pixels:
@@ -114,11 +117,12 @@ def stored(data: bytes, where: str, *, transcode: bool = False) -> tuple[bytes, 
     Raises:
         DataError: as `decode`.
     """
-    if not (transcode or encoding_of(data)) and (other := _other_format(data)) in _TRANSCODED:
+    encoding = encoding_of(data)
+    if not (transcode or encoding) and (other := _other_format(data)) in _TRANSCODED:
         fix = "pass --transcode to store it as PNG"
         raise DataError(INPUT, where, f"{other} is neither JPEG nor PNG", fix=fix)
     image, rgb = _decode(data, where, transcode=transcode)
-    if isinstance(image, JpegImageFile) and image.mode in ("L", "RGB"):
+    if encoding == "jpeg" and image.mode in ("L", "RGB"):
         return data, "jpeg", rgb
     if isinstance(image, PngImageFile) and _is_plain_png(data, image):
         return data, "png", rgb
@@ -169,7 +173,9 @@ def _decode(
     data: bytes, where: str, *, transcode: bool = False
 ) -> tuple[ImageFile.ImageFile, Image.Image]:
     """The file as Pillow has opened it, and its pixels in RGB, decoded."""
-    with _codec_errors(where):
+    # On broken bytes Pillow raises nearly anything: OSError, SyntaxError, ValueError, struct.error,
+    # zlib.error, KeyError...
+    try:
         image = _open(data, transcode=transcode)
         width, height = image.size
         _check_pixels(width, height)
@@ -178,16 +184,6 @@ def _decode(
         rgb = _to_rgb(data, image)
         rgb.load()
         return image, _framed(image, rgb) if isinstance(image, GifImageFile) else rgb
-
-
-@contextlib.contextmanager
-def _codec_errors(where: str) -> Iterator[None]:
-    """Turns what Pillow raises on broken bytes into INPUT.
-
-    That is nearly anything: OSError, SyntaxError, ValueError, struct.error, zlib.error, KeyError...
-    """
-    try:
-        yield
     except Exception as error:
         reason = str(error) or type(error).__name__
         raise DataError(INPUT, where, reason, fix=_AGAIN) from error

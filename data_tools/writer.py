@@ -10,6 +10,7 @@ import hashlib
 import itertools
 import os
 import shutil
+import struct
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
@@ -230,7 +231,7 @@ class ShardWriter:
     def _append(self, framed: bytes | memoryview, examples: int, length: int) -> None:
         self._file.write(framed)
         self._sha256.update(framed)
-        self._lengths.write(length.to_bytes(_LENGTH.itemsize, "little") * examples)
+        self._lengths.write(_PACKED_LENGTH.pack(length) * examples)
         self._examples += examples
         self._bytes += examples * length
 
@@ -261,6 +262,7 @@ class WrittenShard:
 
 
 _LENGTH = np.dtype("<i8")
+_PACKED_LENGTH = struct.Struct("<q")
 _LENGTHS_A_BLOCK = 1 << 16
 
 
