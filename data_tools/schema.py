@@ -30,7 +30,7 @@ Pixels = npt.NDArray[np.uint8]
 
 def encode_label(text: str, charset: str) -> bytes:
     """Returns one byte a character, its place in the charset; ValueError if it has none."""
-    return bytes(charset.index(character) for character in text)
+    return bytes(map(charset.index, text))
 
 
 def decode_label(values: Sequence[int] | bytes, charset: str) -> str:

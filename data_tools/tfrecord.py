@@ -38,20 +38,25 @@ _BYTES_LIST, _FLOAT_LIST, _INT64_LIST = 1, 2, 3
 
 def frame(record: bytes) -> bytes:
     """Returns the record with its length and both checksums around it."""
-    length = struct.pack("<Q", len(record))
-    return b"".join((length, _masked_crc(length), record, _masked_crc(record)))
+    return b"".join((_frame_head(len(record)), record, _masked_crc(record)))
 
 
 def frame_rows(rows: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
     """Frames records of one length: uint8 [n, length] to [n, length + 16], as `frame` does each."""
-    length = struct.pack("<Q", rows.shape[1])
-    header = np.frombuffer(length + _masked_crc(length), np.uint8)
+    header = np.frombuffer(_frame_head(rows.shape[1]), np.uint8)
     framed = np.empty((len(rows), HEADER_BYTES + rows.shape[1] + FOOTER_BYTES), np.uint8)
     framed[:, :HEADER_BYTES] = header
     framed[:, HEADER_BYTES:-FOOTER_BYTES] = rows
     for row in framed:
         row[-FOOTER_BYTES:] = np.frombuffer(_masked_crc(row[HEADER_BYTES:-FOOTER_BYTES]), np.uint8)
     return framed
+
+
+@functools.lru_cache(maxsize=1 << 12)
+def _frame_head(length: int) -> bytes:
+    """A record's length and its checksum."""
+    packed = struct.pack("<Q", length)
+    return packed + _masked_crc(packed)
 
 
 def unframe(buffer: bytes | memoryview, start: int, stop: int, where: str) -> bytes:
