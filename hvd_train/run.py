@@ -236,7 +236,11 @@ def describe(settings: TrainConfig, data: Data, world: World) -> list[str]:
     """Says in words what will be trained on what, and what becomes of the examples left over."""
     image, batch = data.manifest.image, settings.optim.global_batch
     assert batch is not None
-    shares = [len(even_split(batch, rank=r, size=world.size)) for r in (0, world.size - 1)]
+    parts = settings.optim.accumulate
+    shares = [
+        parts * len(even_split(batch // parts, rank=r, size=world.size))
+        for r in (0, world.size - 1)
+    ]
     share = f"{shares[0]}" if shares[0] == shares[1] else f"{shares[0]} or {shares[1]}"
     steps = steps_of(settings, len(data.train))
     validation = f"{len(data.validation)} to validate on, " if data.validation else ""

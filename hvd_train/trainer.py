@@ -38,7 +38,7 @@ class StepResult:
         outputs: this rank's.
         loss_scale: that the gradient was computed with; 1 unless in float16.
         broken: for each rank whether its own loss or gradient was not finite, where the update
-            can't be used; empty otherwise.
+            can't be used; empty otherwise. Synchronised batch norm gives all ranks what one has.
     """
 
     loss: float
@@ -139,7 +139,7 @@ class Trainer:
         self, images: Any, labels: Any, rate: Any, decay: Any, votes: Any
     ) -> tuple[Any, Any, Any]:
         variables = self._model.trainable_variables
-        scale = self._loss_scale.scale.value if self._loss_scale else 1.0
+        scale = tf.identity(self._loss_scale.scale.value) if self._loss_scale else 1.0
         before = [tf.identity(v.value) for v in self._restored]
         own_gradients, own_loss, outputs = self._own_sums(images, labels, scale)
         # Sums over examples, divided by the global batch: exact when ranks have unequal shares.

@@ -62,6 +62,7 @@ def main(sets: Path, out: Path, one: Path) -> None:
     (out / f"rank-{world.rank}.json").write_text(json.dumps(report))
 
 
+ON_DISK = ["--model", "linear", "--dtype", "float64", "--epochs", "1", "--memory-budget", "0"]
 RUNS = {
     # 35 steps of 10 are three and a half epochs of 101 examples.
     "linear": [
@@ -76,6 +77,16 @@ RUNS = {
         "--optimizer", "momentum", "--base-lr", "0.03", "--schedule", "constant",
         "--test-split", "train",
     ],
+    # Each a whole epoch, read from disk.
+    "accumulated": [
+        *ON_DISK, "--optimizer", "nesterov", "--base-lr", "0.05", "--accumulate", "2",
+        "--clip-norm", "2", "--schedule", "step", "--decay-at", "0.3,0.6", "--decay-factor", "0.7",
+    ],
+    "adamw": [
+        *ON_DISK, "--optimizer", "adamw", "--base-lr", "0.05", "--weight-decay", "0.1",
+        "--lr-scaling", "sqrt", "--schedule", "one-cycle", "--label-smoothing", "0.1",
+    ],
+    "lamb": [*ON_DISK, "--optimizer", "lamb", "--base-lr", "0.5", "--weight-decay", "0.1"],
     # Distorted, with weight decay, over the end of an epoch.
     "tutorial": ["--dtype", "float64", "--steps", "12"],
     # Partners for mixing come from the whole split, whichever rank holds the example.
@@ -136,12 +147,13 @@ def train_recorded(
 
 
 def go_on(sets: Path, runs: Path, begun: Path, world: dist.World) -> dict[str, Any]:
-    """Goes on with a run of one rank from its step 20, on any number of ranks."""
+    """Goes on from step 20 of a run of one rank, on any number of ranks, reading from disk."""
     if world.is_chief:
         shutil.copytree(begun, runs)
         shutil.rmtree(runs / "captcha" / "checkpoints" / "step-00000035")
     dist.broadcast_json(None)
-    return train_recorded("linear", [*RUNS["linear"], "--resume"], sets, runs, world)
+    flags = [*RUNS["linear"], "--resume", "--memory-budget", "0"]
+    return train_recorded("linear", flags, sets, runs, world)
 
 
 @contextlib.contextmanager

@@ -15,7 +15,11 @@ from hvd_train.data.sharding import epoch_order
 
 SIZES = (1, 2, 3, 4)
 MANY = SIZES[1:]
-RUNS = ("linear", "ctc", "by_heart", "tutorial", "mixed")
+STEPS = {
+    "linear": 35, "ctc": 20, "by_heart": 100, "accumulated": 11, "adamw": 11, "lamb": 11,
+    "tutorial": 12, "mixed": 12,
+}  # fmt: skip
+RUNS = tuple(STEPS)
 BATCH = 10
 RATE = 0.03
 """--base-lr of the run by heart."""
@@ -118,7 +122,13 @@ def test_at_the_end_all_ranks_hold_the_same_weights_statistics_and_averages(
 
 
 def global_batches(ran: Ran, run: str) -> list[list[int]]:
-    return [list(itertools.chain(*parts)) for parts in zip(*ran.of(run, "ids"), strict=True)]
+    """The ids of each step: of the first micro-batch by rank, then of the next."""
+    micro_batches = 2 if run == "accumulated" else 1
+    return [
+        [i for parts in zip(*(np.split(np.array(own), micro_batches) for own in of_ranks),
+                            strict=True) for part in parts for i in part.tolist()]
+        for of_ranks in zip(*ran.of(run, "ids"), strict=True)
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize("run", RUNS)
@@ -149,8 +159,7 @@ def test_no_rank_runs_the_whole_batch_and_the_parts_are_even(many: Ran) -> None:
 
 @pytest.mark.parametrize("run", RUNS)
 def test_all_ranks_take_the_same_number_of_steps(ranks: Ran, run: str) -> None:
-    steps = {"linear": 35, "ctc": 20, "by_heart": 100, "tutorial": 12, "mixed": 12}[run]
-    assert [len(losses) for losses in ranks.of(run, "losses")] == [steps] * ranks.size
+    assert [len(losses) for losses in ranks.of(run, "losses")] == [STEPS[run]] * ranks.size
 
 
 # Going on with a run of one rank on any number
@@ -257,7 +266,7 @@ def test_every_rank_sees_the_same_loss(many: Ran, run: str) -> None:
     assert all(other == first for other in others)
 
 
-@pytest.mark.parametrize("run", ["linear", "tutorial", "mixed"])
+@pytest.mark.parametrize("run", ["linear", "accumulated", "adamw", "lamb", "tutorial", "mixed"])
 def test_the_losses_of_up_to_20_steps_agree_to_1e_9_in_float64(
     many: Ran, one: Ran, run: str
 ) -> None:
