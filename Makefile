@@ -20,6 +20,7 @@ help:
 	@echo "make bare    prove both commands on a bare Debian, as root; takes half an hour"
 	@echo "make fuzz    feed 4 x 50,000 damaged inputs to data_tools; takes five minutes"
 	@echo "make kill-points  kill conversions at every system call that changes a disk; needs strace"
+	@echo "make kill-checkpoints  kill writers of checkpoints, and trainers; needs strace"
 	@echo "make full-disk    convert to disks of 32 sizes, as root"
 
 env: .venv/ready
@@ -60,6 +61,9 @@ fuzz: env
 
 kill-points: env
 	$(BIN)/python benchmarks/kill_points.py --save
+
+kill-checkpoints: env
+	$(BIN)/python benchmarks/kill_checkpoints.py --save
 
 full-disk: env
 	$(BIN)/python benchmarks/full_disk.py --save

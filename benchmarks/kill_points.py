@@ -187,14 +187,26 @@ def reset(prepared: Prepared) -> None:
 
 def run_killed(prepared: Prepared, call: str, point: int) -> int:
     """Runs the command under strace and returns its exit code; negative when it was killed."""
-    follow = ["-f"] if prepared.case.follow else []
-    trace = ["strace", *follow, "-qq", "-o", os.devnull, f"--trace={call}"]
-    inject = [f"--inject={call}:signal=KILL:when={point}"]
-    ran = subprocess.run(
-        [*trace, *inject, sys.executable, "-m", "data_tools", *prepared.command],
+    command = [sys.executable, "-m", "data_tools", *prepared.command]
+    return strace(call, point, command, follow=prepared.case.follow).returncode
+
+
+def strace(
+    call: str, point: int, command: Sequence[str], *, follow: bool = False
+) -> subprocess.CompletedProcess[bytes]:
+    """Runs a command that is killed as it enters its N-th call of a kind.
+
+    Args:
+        call: the kind.
+        point: N.
+        command: the command.
+        follow: whether the threads and processes that it starts are killed too, each at its own.
+    """
+    return subprocess.run(
+        ["strace", *(["-f"] if follow else []), "-qq", "-o", os.devnull, f"--trace={call}",
+         f"--inject={call}:signal=KILL:when={point}", *command],
         env=environment() | QUIET, capture_output=True, check=False,
     )  # fmt: skip
-    return ran.returncode
 
 
 def check(prepared: Prepared, point: str) -> str:

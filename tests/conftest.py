@@ -172,11 +172,12 @@ def mpirun() -> Callable[..., Result]:
 
 
 @pytest.fixture(scope="session")
-def kill_when() -> Callable[..., None]:
+def kill_when() -> Callable[..., int | None]:
     """`kill_when(condition, args, np=1, cwd=, log=, timeout=120)` kills a command in the middle.
 
     It starts the command, under mpirun if `np` is more than 1, and sends SIGKILL to all that it
-    started as soon as condition() holds; the test fails if the command ends before.
+    started as soon as condition() holds; the test fails if the command ends before. With `number=`
+    it sends that signal to the command itself in place of it and returns its exit code.
     """
 
     def run(
@@ -187,7 +188,8 @@ def kill_when() -> Callable[..., None]:
         cwd: Path = ROOT,
         log: Path,
         timeout: float = 120,
-    ) -> None:
+        number: signal.Signals | None = None,
+    ) -> int | None:
         mark = uuid.uuid4().hex
         command = args if np == 1 else mpirun_command(np, args)
         environ = {**os.environ, **launch_env(None), MARK: mark}
@@ -202,6 +204,10 @@ def kill_when() -> Callable[..., None]:
                     if process.poll() is not None or time.monotonic() > deadline:
                         pytest.fail(f"the moment to kill never came\n{log.read_text()[-4000:]}")
                     time.sleep(0.005)
+                if number is None:
+                    return None
+                process.send_signal(number)
+                return process.wait(timeout)
             finally:
                 kill_marked(mark)
 

@@ -30,6 +30,7 @@ def write_set(
     *,
     train: Sequence[str],
     test: Sequence[str],
+    validation: Sequence[str] = (),
     charset: str = UPPER,
     shards: int = 2,
     encoding: str = "raw",
@@ -41,15 +42,18 @@ def write_set(
         folder: where; made here.
         train: the labels of the training split.
         test: those of the test split, whose pictures are numbered on from the last of train.
+        validation: those of a validation split, numbered on from there, if there shall be one.
         charset: what the labels are made of.
         shards: files a split.
         encoding: "raw" or "png".
         size: height and width of the pictures.
     """
     folder.mkdir(parents=True)
-    lengths = [len(text) for text in (*train, *test)]
-    splits = {}
-    for name, labels, first in (("train", train, 0), ("test", test, len(train))):
+    lengths = [len(text) for text in (*train, *test, *validation)]
+    splits, named = {}, [("train", train, 0), ("test", test, len(train))]
+    if validation:
+        named.append(("validation", validation, len(train) + len(test)))
+    for name, labels, first in named:
         framed = []
         for example, text in enumerate(labels, start=first):
             pixels = draw(example, height=size[0], width=size[1])
