@@ -83,9 +83,10 @@ def ended(
     return found
 
 
-@pytest.fixture(params=(1, 2), ids="{} ranks".format)
-def ranks(request: pytest.FixtureRequest, ended: Start) -> Ended:
-    return ended(request.param)
+INTERRUPTED = [
+    *((2, name) for name in STOPPED),
+    *((1, name) for name in ("mid_epoch", "in_evaluation", "last_step")),
+]  # fmt: skip
 
 
 def newest(run: Path) -> checkpoint.Checkpoint:
@@ -103,10 +104,11 @@ def bits(saved: checkpoint.Checkpoint) -> dict[str, object]:
     return {**arrays, "progress": saved.state["progress"]}
 
 
-@pytest.mark.parametrize("name", STOPPED)
+@pytest.mark.parametrize(("size", "name"), INTERRUPTED)
 def test_a_request_to_one_rank_stops_all_after_the_same_step_with_a_checkpoint(
-    ranks: Ended, name: str
+    ended: Start, size: int, name: str
 ) -> None:
+    ranks = ended(size)
     reason, code, step = STOPPED[name]
     assert ranks.codes(name) == [code] * ranks.size
     said = f": stopped by {reason} after {step} of {STEPS} steps; --resume goes on from there\n"
@@ -116,10 +118,11 @@ def test_a_request_to_one_rank_stops_all_after_the_same_step_with_a_checkpoint(
     assert f"runs/{name} goes on from step {step}" in ranks.text(f"{name}-resumed")
 
 
-@pytest.mark.parametrize("name", STOPPED)
+@pytest.mark.parametrize(("size", "name"), INTERRUPTED)
 def test_a_run_that_was_stopped_and_gone_on_with_is_the_whole_run_bit_for_bit(
-    ranks: Ended, name: str
+    ended: Start, size: int, name: str
 ) -> None:
+    ranks = ended(size)
     assert ranks.codes(f"{name}-resumed") == ranks.codes("whole") == [0] * ranks.size
     whole, found = newest(ranks.run("whole")), newest(ranks.run(name))
     assert found.step == whole.step == STEPS
@@ -130,13 +133,14 @@ def test_a_run_that_was_stopped_and_gone_on_with_is_the_whole_run_bit_for_bit(
 
 
 def test_the_validation_split_is_evaluated_each_epoch_and_the_test_split_once(
-    ranks: Ended,
+    ended: Start,
 ) -> None:
-    evaluated = [(step, split) for step, split, _ in ranks.losses("whole") if split != "train"]
+    two = ended(2)
+    evaluated = [(step, split) for step, split, _ in two.losses("whole") if split != "train"]
     assert evaluated == [
         *((step, "validation") for step in (11, 21, STEPS)), (STEPS, "test"),
     ]  # fmt: skip
-    assert ranks.result("whole")["best"]["split"] == "validation"
+    assert two.result("whole")["best"]["split"] == "validation"
 
 
 @pytest.mark.parametrize("size", [1, 4])
