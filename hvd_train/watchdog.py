@@ -35,6 +35,7 @@ class Watch:
     def __init__(self, rank: int, limit: float) -> None:
         self._rank, self._limit = rank, limit
         self._beat = min(BEAT, limit / 4)
+        self._explain_seconds = EXPLAIN_SECONDS + (2 * BEAT if rank else 0)  # the chief first
         self._selector = selectors.DefaultSelector()
         self._ear, self._waker = socket.socketpair()
         self._selector.register(self._ear, selectors.EVENT_READ)
@@ -76,7 +77,7 @@ class Watch:
             if now >= due:
                 self._tell_and_judge(now)
                 due = now + self._beat
-            if self._failed_at is not None and now - self._failed_at > EXPLAIN_SECONDS:
+            if self._failed_at is not None and now - self._failed_at > self._explain_seconds:
                 self._end(self._unexplained())
         self._say_goodbye()
 

@@ -33,11 +33,13 @@ CONSOLE_SCRIPT = "import sys; from {0}.cli import main; sys.argv[0] = '{0}'; sys
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Result:
-    """What a finished command left: its exit code (negative for a signal) and its output."""
+    """What a finished command left: its exit code (negative for a signal), output and processes."""
 
     rc: int
     stdout: str
     stderr: str
+    left: Sequence[int] = ()
+    """Processes that it had started and that still ran some seconds after its end."""
 
     @property
     def error(self) -> str:
@@ -76,6 +78,7 @@ def run_command(
     )  # fmt: skip
     try:
         stdout, stderr = process.communicate(timeout=timeout)
+        left = still_there(mark)
     except subprocess.TimeoutExpired:
         kill_marked(mark)
         stdout, stderr = process.communicate()
@@ -83,7 +86,7 @@ def run_command(
         pytest.fail(f"not done in {timeout} s: {command}\n{stdout[-4000:]}\n{stderr[-4000:]}")
     finally:
         kill_marked(mark)
-    return Result(rc=process.returncode, stdout=stdout, stderr=stderr)
+    return Result(rc=process.returncode, stdout=stdout, stderr=stderr, left=left)
 
 
 def resolve(args: Sequence[object]) -> list[str]:
@@ -94,6 +97,15 @@ def resolve(args: Sequence[object]) -> list[str]:
     if program in ("data_tools", "hvd_train"):
         return [sys.executable, "-c", CONSOLE_SCRIPT.format(program), *rest]
     return [program, *rest]
+
+
+def still_there(mark: str) -> list[int]:
+    """The processes whose environment holds the mark, after some seconds in which they may end."""
+    needle = f"{MARK}={mark}".encode()
+    deadline = time.monotonic() + 10
+    while (pids := list(marked_pids(needle))) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    return pids
 
 
 def kill_marked(mark: str) -> None:

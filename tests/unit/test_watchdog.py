@@ -1,0 +1,246 @@
+"""Processes that watch over each other: one ends badly, and all end with one line that names it."""
+
+import contextlib
+import dataclasses
+import json
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from hvd_train import heartbeat, watchdog
+from hvd_train.heartbeat import Offer
+from hvd_train.watchdog import ChiefWatch
+
+HOST = socket.gethostname()
+LIMIT = "1"
+
+
+@dataclasses.dataclass
+class Ended:
+    """How ranks ended: exit codes, which are None where one had to be killed, and their output."""
+
+    pids: list[int]
+    codes: list[int | None]
+    errors: list[str]
+
+    @property
+    def lines(self) -> list[str]:
+        """The error lines of all ranks."""
+        lines = [line for text in self.errors for line in text.splitlines()]
+        return [line for line in lines if line.startswith("error:")]
+
+
+def run(folder: Path, *whats: str, limit: str = LIMIT, seconds: float = 20) -> Ended:
+    """Starts a process a word and waits; one that is left at the end is killed."""
+    script = Path(__file__).parent / "watched_rank.py"
+    ranks = [
+        subprocess.Popen(
+            [sys.executable, script, folder, str(rank), str(len(whats)), limit, what],
+            stderr=subprocess.PIPE, text=True,
+        )
+        for rank, what in enumerate(whats)
+    ]  # fmt: skip
+    deadline = time.monotonic() + seconds
+    codes: list[int | None] = []
+    for rank, what in zip(ranks, whats, strict=True):
+        try:
+            # One that is stopped doesn't end; a launcher kills it.
+            left = max(0.0, deadline - time.monotonic())
+            codes.append(None if what == "stop" else rank.wait(left))
+        except subprocess.TimeoutExpired:
+            codes.append(None)
+    errors = []
+    for rank in ranks:
+        rank.kill()
+        errors.append(rank.communicate()[1])
+    return Ended([rank.pid for rank in ranks], codes, errors)
+
+
+def silent(rank: int, pid: int) -> str:
+    return (
+        f"error: RANK: rank {rank} on {HOST}: process {pid} is silent for 1 s; see whether it is "
+        "stopped, its host out of memory or cut off; --resume goes on from the last checkpoint, "
+        "--stall-seconds sets the limit"
+    )
+
+
+def ended(rank: int, pid: int) -> str:
+    return (
+        f"error: RANK: rank {rank} on {HOST}: process {pid} ended while the others waited for it; "
+        "look for that rank's own error above, or in the system's log if it was killed; "
+        "--resume goes on from the last checkpoint"
+    )
+
+
+def test_a_frozen_rank_is_named_once_and_all_others_end(tmp_path: Path) -> None:
+    found = run(tmp_path, "wait", "wait", "stop", "wait")
+    assert found.codes == [7, 7, None, 7]
+    assert found.lines == [silent(2, found.pids[2])]
+
+
+def test_a_frozen_chief_is_named_by_the_lowest_rank_and_all_others_end(tmp_path: Path) -> None:
+    found = run(tmp_path, "stop", "wait", "wait")
+    assert found.codes == [None, 7, 7]
+    # Without a launcher that ends the other when the first has spoken, it speaks too.
+    assert found.lines == [silent(0, found.pids[0])] * 2
+
+
+def test_a_rank_that_is_killed_is_named_at_once_whatever_the_limit(tmp_path: Path) -> None:
+    found = run(tmp_path, "wait", "kill", "wait", limit="1000")
+    assert found.codes == [7, -9, 7]
+    assert found.lines == [ended(1, found.pids[1])]
+
+
+def test_a_chief_that_is_killed_is_named_at_once(tmp_path: Path) -> None:
+    found = run(tmp_path, "kill", "wait", limit="1000")
+    assert found.codes == [-9, 7]
+    assert found.lines == [ended(0, found.pids[0])]
+
+
+def test_a_rank_that_fails_tells_its_own_error_before_it_is_named(tmp_path: Path) -> None:
+    found = run(tmp_path, "wait", "raise", limit="1000")
+    assert found.codes == [7, 1]
+    assert found.errors[1].endswith("RuntimeError: a bug of this rank\n")
+    assert found.lines == [ended(1, found.pids[1])]
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_rank_that_lives_but_hangs_is_named(tmp_path: Path, rank: int) -> None:
+    whats = ["wait", "wait", "wait"]
+    whats[rank] = "hang"
+    found = run(tmp_path, *whats)
+    assert found.codes == [7, 7, 7]
+    assert found.lines == [
+        f"error: RANK: rank {rank} on {HOST}: process {found.pids[rank]} lives, but is training "
+        "for 1 s while others wait; see whether its disk answers; --resume goes on from the last "
+        "checkpoint, --stall-seconds sets the limit"
+    ]
+
+
+def test_ranks_whose_collective_failed_name_the_one_that_is_gone(tmp_path: Path) -> None:
+    found = run(tmp_path, "fail", "kill", "fail", limit="1000")
+    assert found.codes == [7, -9, 7]
+    assert found.lines == [ended(1, found.pids[1])]
+
+
+def test_ranks_whose_collective_failed_though_all_live_say_so_once(tmp_path: Path) -> None:
+    found = run(tmp_path, "fail", "fail", limit="1000")
+    assert found.codes == [7, 7]
+    assert found.lines == [
+        f"error: RANK: rank 0 on {HOST}: another rank stopped while this one waited for it; look "
+        "for that rank's own error above; --resume goes on from the last checkpoint"
+    ]
+
+
+def test_ranks_that_say_goodbye_end_well(tmp_path: Path) -> None:
+    found = run(tmp_path, "close", "close", "close")
+    assert (found.codes, found.errors) == ([0, 0, 0], ["", "", ""])
+
+
+# Who may connect
+
+
+@pytest.fixture
+def chief() -> Iterator[ChiefWatch]:
+    watch = ChiefWatch(1000, one_host=True)
+    yield watch
+    watch.close()
+
+
+def connect(offer: Offer) -> socket.socket:
+    return socket.create_connection((offer.addresses[0], offer.port), timeout=10)
+
+
+def wrong(offer: Offer) -> bytes:
+    """The introduction of one that knows all but the token."""
+    said = heartbeat.introduction("another token", "nonce", "own nonce", 1)
+    return json.dumps(said).encode() + b"\n"
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        b"GET / HTTP/1.1\r\n\r\n", b"\x80\x04\x95\xff\xfe\n", b"{}\n", b"[]\n", b"null\n", b"\n",
+        b'{"rank": Infinity, "nonce": [], "proof": "\xc3\xa9"}\n', b"[" * 4000 + b"\n",
+        b"x" * 10_000, b'{"arrived": 5, "doing": "training"}\n', wrong,
+    ],
+)  # fmt: skip
+def test_whoever_does_not_know_the_token_is_turned_away(chief: ChiefWatch, said: object) -> None:
+    with connect(chief.offer) as stranger:
+        assert json.loads(stranger.recv(4096)).keys() == {"nonce"}
+        stranger.sendall(said(chief.offer) if callable(said) else said)  # type: ignore[arg-type]
+        with contextlib.suppress(ConnectionResetError):
+            assert stranger.recv(4096) == b""
+    assert_takes_ranks_in(chief)
+
+
+def test_one_that_says_nothing_or_hangs_up_does_no_harm(chief: ChiefWatch) -> None:
+    with connect(chief.offer):
+        connect(chief.offer).close()
+        assert_takes_ranks_in(chief)
+
+
+def assert_takes_ranks_in(chief: ChiefWatch) -> None:
+    follower = watchdog.follow(1, chief.offer)
+    assert follower is not None
+    follower.close()
+
+
+def test_an_introduction_can_not_be_used_again(chief: ChiefWatch) -> None:
+    """Each connection has a nonce of its own."""
+    with connect(chief.offer) as first, connect(chief.offer) as second:
+        nonce = json.loads(first.recv(4096))["nonce"]
+        line = json.dumps(heartbeat.introduction(chief.offer.token, nonce, "own", 1)).encode()
+        second.recv(4096)
+        second.sendall(line + b"\n")
+        assert second.recv(4096) == b""
+
+
+def test_a_rank_trusts_nobody_who_does_not_know_the_token_nor_tells_it(chief: ChiefWatch) -> None:
+    received = b""
+
+    def impostor(listener: socket.socket) -> None:
+        nonlocal received
+        with listener.accept()[0] as sock:
+            sock.sendall(b'{"nonce": "1"}\n')
+            received = sock.recv(4096)
+            sock.sendall(b'{"proof": "1"}\n')
+
+    with heartbeat.listen(one_host=True) as listener:
+        offer = dataclasses.replace(chief.offer, port=listener.getsockname()[1])
+        thread = threading.Thread(target=impostor, args=[listener])
+        thread.start()
+        assert watchdog.follow(1, offer) is None
+        thread.join()
+    assert json.loads(received)["rank"] == 1
+    assert offer.token.encode() not in received
+
+
+def test_a_port_that_nobody_listens_on_leaves_a_rank_without_a_watchdog(chief: ChiefWatch) -> None:
+    with heartbeat.listen(one_host=True) as listener:
+        offer = dataclasses.replace(chief.offer, port=listener.getsockname()[1])
+    assert watchdog.follow(1, offer) is None
+
+
+def test_a_rank_finds_the_chief_by_any_of_its_addresses(chief: ChiefWatch) -> None:
+    addresses = ["no.such.host.invalid", *chief.offer.addresses]
+    offer = dataclasses.replace(chief.offer, host="elsewhere", addresses=addresses)
+    follower = watchdog.follow(1, offer)
+    assert follower is not None
+    follower.close()
+
+
+def test_over_several_hosts_the_chief_listens_at_the_addresses_that_it_tells() -> None:
+    watch = ChiefWatch(1000, one_host=False)
+    try:
+        assert not any(address.startswith("127.") for address in watch.offer.addresses)
+        for address in heartbeat.interface_addresses():
+            socket.create_connection((address, watch.offer.port), timeout=10).close()
+    finally:
+        watch.close()
