@@ -16,7 +16,8 @@ from data_tools import charsets
 
 SET_NAME = re.compile(r"\w[\w.-]*")
 SHAPE = re.compile(r"[1-9]\d{0,4}x[1-9]\d{0,4}x[13]")
-FRAME = re.compile(r"([1-9][0-9]{0,4})x([1-9][0-9]{0,4})")
+FRAME = re.compile(r"[1-9][0-9]{0,4}x[1-9][0-9]{0,4}")
+LENGTHS = re.compile(r"[1-9][0-9]{0,2}(-[1-9][0-9]{0,2})?")
 ROW_NAMES = re.compile(r"[^{}]*\{(:0[1-9])?\}[^{}]*")
 DEFAULT_SPLIT = "train=0.9,test=0.1"
 _NOT_GIVEN = "\0"
@@ -28,6 +29,12 @@ def check_positive(**flags: int | None) -> None:
     for name, value in flags.items():
         if value is not None and value < 1:
             raise ValueError(f"--{name} is {value}; it must be at least 1")
+
+
+def frame_of(text: str) -> tuple[int, int]:
+    """Returns width and height, of a text that FRAME fits."""
+    width, _, height = text.partition("x")
+    return int(width), int(height)
 
 
 def default_workers() -> int:
@@ -77,8 +84,20 @@ class MakeCaptcha:
     """Number of images."""
     seed: int = 0
     """Image i depends on this and i alone."""
-    length: int = 4
-    """Letters an image, A to Z."""
+    length: Annotated[str, tyro.conf.arg(metavar="N or N-M")] = "4"
+    """Characters an image, or the fewest and the most."""
+    charset: str = "upper"
+    """What they are drawn from: digits, upper, lower, upper-digits, lower-digits, letters, alnum,
+    or the characters themselves."""
+    size: Annotated[str, tyro.conf.arg(metavar="WxH")] = "80x20"
+    """Width and height of the images."""
+    font: tuple[Path, ...] = ()
+    """TrueType or OpenType files, one of which is chosen for each character; the font of the
+    captcha library if not given."""
+    dots: int = 30
+    """Dots of noise an image, 0 for none."""
+    curves: int = 1
+    """Curves of noise an image, 0 for none."""
     workers: int = default_workers()
     """Processes; the files don't depend on it. Under mpirun the ranks take their place; several
     hosts need OUT on a file system that they share."""
@@ -86,9 +105,31 @@ class MakeCaptcha:
     """Show tracebacks."""
 
     def __post_init__(self) -> None:
-        check_positive(count=self.count, length=self.length, workers=self.workers)
-        if self.seed < 0:
-            raise ValueError(f"--seed is {self.seed}; it must not be negative")
+        check_positive(count=self.count, workers=self.workers)
+        for flag, value in (("seed", self.seed), ("dots", self.dots), ("curves", self.curves)):
+            if value < 0:
+                raise ValueError(f"--{flag} is {value}; it must not be negative")
+        if not LENGTHS.fullmatch(self.length) or not self.lengths():
+            raise ValueError(f"--length is {self.length!r}; write it like 4, or 4-6 for 4 to 6")
+        if not FRAME.fullmatch(self.size):
+            raise ValueError(f"--size is {self.size!r}; write width and height like 80x20")
+        if " " in self.characters():
+            raise ValueError("--charset has a space; it can't be seen in an image")
+
+    def lengths(self) -> range:
+        """The lengths that labels can have."""
+        shortest, _, longest = self.length.partition("-")
+        return range(int(shortest), int(longest or shortest) + 1)
+
+    def characters(self) -> str:
+        """The characters of --charset."""
+        characters = named_charset(self.charset)
+        assert characters is not None
+        return characters
+
+    def frame(self) -> tuple[int, int]:
+        """Width and height of --size."""
+        return frame_of(self.size)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -114,8 +155,7 @@ class StoringFlags:
     def frame(self) -> tuple[int, int] | None:
         """Width and height of --resize or --pad, None without."""
         text = self.resize or self.pad
-        match = text and FRAME.fullmatch(text)
-        return (int(match[1]), int(match[2])) if match else None
+        return frame_of(text) if text is not None else None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
