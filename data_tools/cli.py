@@ -37,8 +37,11 @@ COMMANDS = {
 }  # fmt: skip
 """Module, flags and summary; only the module that is asked for is imported."""
 
-SHARED = ("make-captcha", "captcha-to-tfrecord", "cifar-to-tfrecord", "folder-to-tfrecord")
-"""Commands whose work several ranks share."""
+SHARED = (
+    "make-captcha", "captcha-to-tfrecord", "cifar-to-tfrecord", "folder-to-tfrecord",
+    "svhn-to-tfrecord", "reshard",
+)  # fmt: skip
+"""Commands whose work several ranks share; of the last two rank 0 does it all, or each would."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:

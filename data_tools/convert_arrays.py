@@ -107,8 +107,8 @@ def finish_set(
     arguments: Sequence[str],
     classes: tuple[str, ...],
     coarse_classes: tuple[str, ...] | None = None,
-) -> None:
-    """Names the shards and writes offsets, TFDS's files and the manifest.
+) -> Manifest:
+    """Names the shards, writes offsets, TFDS's files and the manifest, and returns the manifest.
 
     Args:
         folder: where the shards are.
@@ -136,3 +136,4 @@ def finish_set(
         },
     )
     write_manifest(folder, manifest)
+    return manifest

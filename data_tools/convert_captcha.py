@@ -7,13 +7,14 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from data_tools import charsets, schema
+from data_tools import manifest as manifests
+from data_tools.console import print_result
 from data_tools.convert_images import (
     ARGUMENTS,
-    ConvertedChunk,
     convert_rows,
-    count_splits,
     parse_split,
     parse_split_folders,
+    printable,
     refuse_empty,
     refuse_faults,
     the_one_size,
@@ -58,13 +59,17 @@ def main(command: CaptchaToTfrecord) -> None:
         size = the_one_size(written, command.images, faults)
         if split_of:
             refuse_empty(splits, written, command.images)
-        write_set(
+        manifest = write_set(
             incomplete, written, size, command,
             kind=KIND, splits=splits, label=spec,
             arguments=("split_folders" if split_of else "split", *DECISIVE),
             skipped=[f"{origin.title(fault.number)}: {fault.reason}" for fault in faults],
         )  # fmt: skip
-    report(command, folder, origin, faults, written)
+    notes = describe_rest(command, folder, origin, faults)
+    print_result(
+        [f"{command.out}: {manifests.describe(manifest, 'captchas')}", *notes],
+        {**manifests.facts(command.out, manifest), "notes": notes}, as_json=command.json,
+    )  # fmt: skip
 
 
 SplitOf = Mapping[PurePosixPath, str]
@@ -120,8 +125,7 @@ class Origin:
 
     def title(self, number: int) -> str:
         """Names a row in the manifest, whatever bytes are in a file name."""
-        title = f"row {number}" if self.names is None else self.names[number - 1]
-        return title.encode(errors="backslashreplace").decode()
+        return printable(f"row {number}" if self.names is None else self.names[number - 1])
 
     def label_fault(self, row: Row, reason: str) -> Fault:
         """The fault of a row whose label is wrong."""
@@ -215,23 +219,21 @@ def label_fault(label: str, allowed: range, charset: str) -> str:
     return f"label {label!r} has {outside!r}, which is not of {charset!r}" if outside else ""
 
 
-def report(
+def describe_rest(
     command: CaptchaToTfrecord,
     folder: ImageFolder,
     origin: Origin,
     faults: Sequence[Fault],
-    written: Sequence[ConvertedChunk],
-) -> None:
-    """Says what was made and what was left out."""
-    counts = count_splits(written)
-    splits = ", ".join(f"{split} {count}" for split, count in counts.items())
-    print(f"{command.out}: {counts.total()} captchas: {splits}")
+) -> list[str]:
+    """Says what was done to the labels and what was left out, a line each."""
+    lines = []
     if command.case != "keep":
-        print(f"labels were folded to {command.case} case")
+        lines.append(f"labels were folded to {command.case} case")
     if faults:
-        print(f"skipped {len(faults)} {origin.what}, listed in the manifest")
+        lines.append(f"skipped {len(faults)} {origin.what}, listed in the manifest")
     unnamed = [] if faults else folder.unclaimed()
     if unnamed:
         shown = ", ".join(unnamed[:UNNAMED_SHOWN]) + (" ..." if unnamed[UNNAMED_SHOWN:] else "")
         why = "have no row" if origin.names is None else "are in no folder of --split-folders"
-        print(f"{len(unnamed)} images {why} and were left out: {shown}")
+        lines.append(f"{len(unnamed)} images {why} and were left out: {shown}")
+    return lines

@@ -4,7 +4,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from data_tools import manifest as manifests
 from data_tools import ranks
+from data_tools.console import print_result
 from data_tools.convert_arrays import (
     Examples,
     by_split,
@@ -38,7 +40,7 @@ def main(command: CifarToTfrecord) -> None:
             written = write_splits(
                 incomplete, splits, shards=command.shards, workers=command.workers
             )
-        finish_set(
+        manifest = finish_set(
             incomplete, written,
             name=layout.name,
             image=ImageSpec(
@@ -48,9 +50,10 @@ def main(command: CifarToTfrecord) -> None:
             classes=names[-1],
             coarse_classes=names[0] if len(names) > 1 else None,
         )  # fmt: skip
-    counts = ", ".join(f"{name} {len(split)}" for name, split in splits.items())
-    total = sum(map(len, splits.values()))
-    print(f"{command.out}: {total} images of {layout.title}: {counts}")
+    print_result(
+        [f"{command.out}: {manifests.describe(manifest, f'images of {layout.title}')}"],
+        manifests.facts(command.out, manifest), as_json=command.json,
+    )  # fmt: skip
 
 
 def is_test(path: Path) -> bool:

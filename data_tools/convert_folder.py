@@ -5,14 +5,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
+from data_tools import manifest as manifests
 from data_tools import schema
+from data_tools.console import print_result
 from data_tools.convert_images import (
     ARGUMENTS,
-    ConvertedChunk,
     convert_rows,
-    count_splits,
     parse_split,
     parse_split_folders,
+    printable,
     refuse_empty,
     refuse_faults,
     the_one_size,
@@ -79,13 +80,20 @@ def main(command: FolderToTfrecord) -> None:
         size = the_one_size(written, command.src, faults)
         if command.split_folders is not None:
             refuse_empty(splits, written, command.src)
-        write_set(
+        manifest = write_set(
             incomplete, written, size, command,
             kind=KIND, splits=splits, classes=classes,
             arguments=("split_folders" if command.split_folders else "split", *ARGUMENTS),
             skipped=[skipped(fault, command) for fault in faults],
         )  # fmt: skip
-    report(command, classes, splits, faults, written, found.notes)
+    notes = found.notes
+    if faults:
+        notes = [f"skipped {len(faults)}, listed in the manifest", *notes]
+    made = manifests.describe(manifest, f"images of {len(classes)} classes")
+    print_result(
+        [f"{command.out}: {made}", *notes],
+        {**manifests.facts(command.out, manifest), "notes": notes}, as_json=command.json,
+    )  # fmt: skip
 
 
 def class_record(image: bytes, label: str, numbers: Mapping[str, int]) -> bytes:
@@ -194,30 +202,7 @@ def skipped(fault: Fault, command: FolderToTfrecord) -> str:
     return printable(f"{Path(fault.where).relative_to(command.src)}: {fault.reason}")
 
 
-def printable(text: str) -> str:
-    """The text with escapes for what is no Unicode, as in a file name of another encoding."""
-    return text.encode(errors="backslashreplace").decode()
-
-
 def listed(what: str, names: Sequence[str]) -> list[str]:
     """One line that counts and shows names; none if there are none."""
     shown = ", ".join(names[:SHOWN]) + (" ..." if names[SHOWN:] else "")
     return [f"{len(names)} {what}: {shown}"] if names else []
-
-
-def report(
-    command: FolderToTfrecord,
-    classes: Sequence[str],
-    splits: Sequence[str],
-    faults: Sequence[Fault],
-    written: Sequence[ConvertedChunk],
-    notes: Iterable[str],
-) -> None:
-    """Says what was made and what was left out."""
-    counts = count_splits(written)
-    each = ", ".join(f"{split} {counts[split]}" for split in splits)
-    print(f"{command.out}: {counts.total()} images of {len(classes)} classes: {each}")
-    if faults:
-        print(f"skipped {len(faults)}, listed in the manifest")
-    for note in notes:
-        print(note)

@@ -223,7 +223,9 @@ def fitted(data: bytes, where: str, flags: StoringFlags) -> tuple[bytes, str, tu
     return kept, encoding, (pixels.shape[1], pixels.shape[0])
 
 
-def refuse_faults(faults: Sequence[Fault], where: Path, among: str, *, skip_bad: bool) -> None:
+def refuse_faults(
+    faults: Sequence[Fault], where: Path | str, among: str, *, skip_bad: bool
+) -> None:
     """Raises the one fault, or an error that counts and lists them, unless bad rows are skipped.
 
     Args:
@@ -243,6 +245,11 @@ def refuse_faults(faults: Sequence[Fault], where: Path, among: str, *, skip_bad:
         fix=f"{mend}, or pass --skip-bad to leave them out",
         faults=[fault.line() for fault in faults],
     )  # fmt: skip
+
+
+def printable(text: str) -> str:
+    """The text with escapes for what is no Unicode, as in a file name of another encoding."""
+    return text.encode(errors="backslashreplace").decode()
 
 
 def refuse_empty(splits: Iterable[str], written: Sequence[ConvertedChunk], source: Path) -> None:
@@ -294,8 +301,8 @@ def write_set(
     skipped: Sequence[str],
     label: LabelSpec | None = None,
     classes: tuple[str, ...] | None = None,
-) -> None:
-    """Names the shards and writes offsets, TFDS's files and the manifest.
+) -> Manifest:
+    """Names the shards, writes offsets, TFDS's files and the manifest, and returns the manifest.
 
     Args:
         folder: where the shards are.
@@ -334,6 +341,7 @@ def write_set(
         },
     )  # fmt: skip
     write_manifest(folder, manifest)
+    return manifest
 
 
 def count_splits(written: Sequence[ConvertedChunk]) -> Counter[str]:

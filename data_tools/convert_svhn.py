@@ -1,5 +1,7 @@
 """`data_tools svhn-to-tfrecord`: the cropped digits of SVHN to a data set folder."""
 
+from data_tools import manifest as manifests
+from data_tools.console import print_result
 from data_tools.convert_arrays import Examples, finish_set, write_splits
 from data_tools.flags import SvhnToTfrecord
 from data_tools.manifest import ImageSpec
@@ -22,13 +24,14 @@ def main(command: SvhnToTfrecord) -> None:
                 incomplete, {split: examples}, shards=command.shards, workers=command.workers
             )
         height, width, channels = svhn.SHAPE
-        finish_set(
+        manifest = finish_set(
             incomplete, written,
             name=NAME,
             image=ImageSpec(height=height, width=width, channels=channels, encoding="raw"),
             arguments=[f"--shards={command.shards}"],
             classes=tuple(map(str, range(svhn.DIGITS))),
         )  # fmt: skip
-    counts = {split: sum(shard.examples for shard in shards) for split, shards in written.items()}
-    splits = ", ".join(f"{split} {count}" for split, count in counts.items())
-    print(f"{command.out}: {sum(counts.values())} images of SVHN: {splits}")
+    print_result(
+        [f"{command.out}: {manifests.describe(manifest, 'images of SVHN')}"],
+        manifests.facts(command.out, manifest), as_json=command.json,
+    )  # fmt: skip

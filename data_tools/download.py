@@ -14,12 +14,11 @@ import ssl
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO, Any
 
 import data_tools
-from data_tools import launch_env
+from data_tools import console
 from data_tools.archive import Archive, check, unpack
 from data_tools.durable import lock
 from data_tools.errors import CONFIG, INPUT, INTEGRITY, DataError, os_errors
@@ -180,7 +179,7 @@ def _receive(archive: Archive, file: io.FileIO) -> None:
         else:
             file.truncate(0)
             raise http.client.HTTPException("the server sends another range than it was asked for")
-        with _progress(have, archive.size) as advance:
+        with console.progress("downloading", archive.size, done=have) as advance:
             # Bytes beyond the size show that it is the wrong file; the rest stays where it is.
             while have != end and have <= archive.size and (data := response.read1(CHUNK_BYTES)):
                 _append(file, data)
@@ -247,20 +246,3 @@ def _append(file: io.FileIO, data: bytes) -> None:
     with os_errors(file.name):  # which would look like an error of the network
         while data:
             data = data[file.write(data) :]
-
-
-@contextlib.contextmanager
-def _progress(have: int, total: int) -> Iterator[Callable[[int], None]]:
-    """Gives a function to call with the number of bytes that came; a bar on a terminal."""
-    if not launch_env.shows_bars():
-        yield lambda _: None
-        return
-    from rich import progress
-
-    columns = (
-        progress.BarColumn(), progress.DownloadColumn(), progress.TransferSpeedColumn(),
-        progress.TimeRemainingColumn(),
-    )  # fmt: skip
-    with progress.Progress(*columns) as bar:
-        task = bar.add_task("downloading", total=total, completed=have)
-        yield lambda size: bar.advance(task, size)

@@ -84,10 +84,10 @@ class DataError(Exception):
 
     def print(self) -> None:
         """Writes the message to standard error, at once, or a launcher's tags would part it."""
-        _to_stderr(self.report())
+        to_stderr(self.report())
 
 
-def _to_stderr(text: str) -> None:
+def to_stderr(text: str) -> None:
     """Writes a line to standard error, which may be closed or full: the exit code still tells."""
     if sys.stderr is None:
         return
@@ -175,7 +175,7 @@ def run_main(main: Callable[[], None], *, debug: bool = False) -> int:
         _discard(sys.stdout)
         return 1
     except KeyboardInterrupt:
-        _to_stderr("interrupted")
+        to_stderr("interrupted")
         return 130
     except (DataError, OSError) as error:
         if debug:

@@ -101,6 +101,8 @@ class MakeCaptcha:
     workers: int = default_workers()
     """Processes; the files don't depend on it. Under mpirun the ranks take their place; several
     hosts need OUT on a file system that they share."""
+    json: bool = False
+    """Print JSON."""
     debug: bool = False
     """Show tracebacks."""
 
@@ -180,6 +182,8 @@ class ImageFlags(StoringFlags):
     workers: int = default_workers()
     """Processes, at most one a shard; the files don't depend on it. Under mpirun the ranks take
     their place; several hosts need all files on a file system that they share."""
+    json: bool = False
+    """Print JSON."""
     debug: bool = False
     """Show tracebacks."""
 
@@ -342,6 +346,8 @@ class CifarToTfrecord:
     workers: int = default_workers()
     """Threads, at most one a shard; the files don't depend on it. Under mpirun the ranks take their
     place; several hosts need all files on a file system that they share."""
+    json: bool = False
+    """Print JSON."""
     debug: bool = False
     """Show tracebacks."""
 
@@ -366,7 +372,9 @@ class SvhnToTfrecord:
     overwrite: bool = False
     """Replace OUT if it exists, once the new one is whole."""
     workers: int = default_workers()
-    """Threads, at most one a shard; the files don't depend on it."""
+    """Threads, at most one a shard; the files don't depend on it. Under mpirun rank 0 does it."""
+    json: bool = False
+    """Print JSON."""
     debug: bool = False
     """Show tracebacks."""
 
@@ -421,6 +429,8 @@ class Preview:
     """Which split; the first one if not given."""
     seed: int = 0
     """Which images are chosen; they are shown in the order of the records."""
+    json: bool = False
+    """Print JSON."""
     debug: bool = False
     """Show tracebacks."""
 
@@ -457,6 +467,12 @@ class Reshard(StoringFlags):
     """The feature that holds the image: JPEG or PNG, or raw with --shape."""
     label_key: str | None = None
     """The feature that holds the label: an int64, the number of a class, or a UTF-8 text."""
+    classes: Path | None = None
+    """File with the names of the classes, a line each from that of class 0 on; text labels are then
+    such names, and not captchas."""
+    skip_bad: bool = False
+    """Of files: leave out records with a fault and list them in the manifest, rather than refuse
+    them all. Each image is decoded twice."""
     split: str | None = None
     """Of files, the splits and their shares, by the hash of the image: train=0.9,test=0.1 if not
     given. A data set keeps its own."""
@@ -467,6 +483,8 @@ class Reshard(StoringFlags):
     """First part of the shards' names; as it was, or `captcha` or `classes`, if not given."""
     overwrite: bool = False
     """Replace OUT if it exists, once the new one is whole."""
+    json: bool = False
+    """Print JSON."""
     debug: bool = False
     """Show tracebacks."""
 
@@ -481,6 +499,8 @@ class Reshard(StoringFlags):
         ):  # fmt: skip
             if text is not None and not text.isprintable():  # the manifest holds it
                 raise ValueError(f"{flag} is {text!r}; not all of it can be printed")
+        if self.classes is not None and self.charset is not None:
+            raise ValueError("--classes and --charset are both given; give one")
         if self.split is not None and self.split_files is not None:
             raise ValueError("--split and --split-files are both given; give one")
         named_charset(self.charset)

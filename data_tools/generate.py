@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
+from data_tools.console import print_result
 from data_tools.durable import write_synced
 from data_tools.errors import CONFIG, DataError
 from data_tools.flags import MakeCaptcha
@@ -45,7 +46,11 @@ def main(command: MakeCaptcha) -> None:
         rows = io.StringIO(newline="")
         csv.writer(rows, lineterminator="\n").writerows(enumerate(labels))
         write_synced(folder / "labels.csv", rows.getvalue().encode())
-    print(f"{command.out}: {command.count} captchas of {command.size}, labels in labels.csv")
+    print_result(
+        [f"{command.out}: {command.count} captchas of {command.size}, labels in labels.csv"],
+        {"folder": str(command.out), "labels": "labels.csv", "images": command.count},
+        as_json=command.json,
+    )
 
 
 def drawn_size(command: MakeCaptcha) -> tuple[int, int]:

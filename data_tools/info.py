@@ -1,9 +1,9 @@
 """`data_tools info`: what is in a data set folder."""
 
 import hashlib
-import json
 from array import array
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,7 @@ import numpy as np
 
 from data_tools import manifest as manifests
 from data_tools import schema, tfrecord
+from data_tools.console import print_result, progress
 from data_tools.flags import Info
 from data_tools.manifest import Manifest
 
@@ -23,10 +24,7 @@ _DIGEST_BYTES = 16
 def main(command: Info) -> None:
     """Runs the command."""
     facts = collect(command.folder, manifests.load(command.folder))
-    if command.json:
-        print(json.dumps(facts, indent=1, ensure_ascii=False))
-    else:
-        print("\n".join(describe(facts)))
+    print_result(describe(facts), facts, as_json=command.json)
 
 
 def collect(folder: Path, manifest: Manifest) -> dict[str, Any]:
@@ -38,19 +36,14 @@ def collect(folder: Path, manifest: Manifest) -> dict[str, Any]:
     classes: Counter[str] = Counter()
     positions: list[Counter[str]] = []
     seen = SeenImages()
-    for name, split in manifest.splits.items():
-        manifests.check_sizes(folder, split)
-        for shard in split.shards:
-            for index, (offset, record) in enumerate(tfrecord.read_records(folder / shard.file)):
-                where = f"{folder / shard.file}:record {index}:byte {offset}"
-                data, text = schema.image_and_text(record, manifest, where)
-                seen.add(data, text, name)
-                if manifest.classes is not None:
-                    classes[text] += 1
-                for place, character in enumerate(text if manifest.label else ""):
-                    if place == len(positions):
-                        positions.append(Counter())
-                    positions[place][character] += 1
+    for split, data, text in _examples(folder, manifest):
+        seen.add(data, text, split)
+        if manifest.classes is not None:
+            classes[text] += 1
+        for place, character in enumerate(text if manifest.label else ""):
+            if place == len(positions):
+                positions.append(Counter())
+            positions[place][character] += 1
     image, label = manifest.image, manifest.label
     return {
         "name": manifest.name,
@@ -70,6 +63,18 @@ def collect(folder: Path, manifest: Manifest) -> dict[str, Any]:
         "positions": [dict(sorted(counts.items())) for counts in positions],
         **seen.facts(),
     }  # fmt: skip
+
+
+def _examples(folder: Path, manifest: Manifest) -> Iterator[tuple[str, bytes, str]]:
+    """Yields the split, the stored image and the label as text of each example, in order."""
+    with progress("reading", sum(split.bytes for split in manifest.splits.values())) as advance:
+        for name, split in manifest.splits.items():
+            manifests.check_sizes(folder, split)
+            for shard in split.shards:
+                records = tfrecord.read_records(folder / shard.file, advance)
+                for index, (offset, record) in enumerate(records):
+                    where = f"{folder / shard.file}:record {index}:byte {offset}"
+                    yield name, *schema.image_and_text(record, manifest, where)
 
 
 @dataclass(slots=True)

@@ -194,6 +194,24 @@ def _check_types(manifest: Manifest) -> None:
             raise TypeError(f"{text!r} is not a text")
 
 
+def facts(folder: Path, manifest: Manifest) -> dict[str, Any]:
+    """Returns what a command that has made a data set tells of it, in plain values."""
+    return {
+        "folder": str(folder),
+        "name": manifest.name,
+        "kind": manifest.kind,
+        "splits": {name: split.examples for name, split in manifest.splits.items()},
+        "skipped": len(manifest.skipped),
+    }
+
+
+def describe(manifest: Manifest, what: str) -> str:
+    """Returns, say, "60 captchas: train 54, test 6"; `what` are the examples."""
+    counts = {name: split.examples for name, split in manifest.splits.items()}
+    listed = ", ".join(f"{name} {count}" for name, count in counts.items())
+    return f"{sum(counts.values())} {what}: {listed}"
+
+
 def digest(folder: Path) -> str:
     """SHA-256 of manifest.json, which stands for the whole data set."""
     return hashlib.sha256((folder / FILE_NAME).read_bytes()).hexdigest()

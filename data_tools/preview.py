@@ -9,6 +9,7 @@ from PIL import Image, ImageDraw, ImageFont
 
 from data_tools import images, schema, tfrecord
 from data_tools import manifest as manifests
+from data_tools.console import print_result
 from data_tools.durable import write_atomically
 from data_tools.errors import CONFIG, INTEGRITY, DataError, os_errors
 from data_tools.flags import Preview
@@ -40,7 +41,11 @@ def main(command: Preview) -> None:
     picture = images.encode_png(draw_sheet(shown, manifest))
     with os_errors(command.image):
         write_atomically(command.image, picture)
-    print(f"{command.image}: {len(shown)} of {split.examples} images of {name}")
+    print_result(
+        [f"{command.image}: {len(shown)} of {split.examples} images of {name}"],
+        {"image": str(command.image), "split": name, "records": numbers},
+        as_json=command.json,
+    )
 
 
 def choose(examples: int, count: int, seed: int) -> list[int]:

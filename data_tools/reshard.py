@@ -5,19 +5,22 @@ import hashlib
 import itertools
 from array import array
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
-from pathlib import Path
+from pathlib import Path, PurePath
 
 import data_tools
 from data_tools import charsets, schema, tfrecord
 from data_tools import manifest as manifests
+from data_tools.console import Advance, print_result, progress
 from data_tools.convert_images import (
     SPLIT_NAME,
     ConvertedChunk,
     fitted,
     parse_split,
+    printable,
+    refuse_faults,
     split_of,
     the_one_size,
 )
@@ -25,7 +28,7 @@ from data_tools.errors import CONFIG, INPUT, INTEGRITY, LABEL, DataError
 from data_tools.flags import DEFAULT_SPLIT, Reshard, named_charset
 from data_tools.manifest import ImageSpec, LabelSpec, Manifest, Split
 from data_tools.sources.captcha import Fault
-from data_tools.sources.examples import Example, Layout, read_examples
+from data_tools.sources.examples import Example, Layout, read_examples, read_names
 from data_tools.writer import (
     ShardWriter,
     WrittenShard,
@@ -39,7 +42,10 @@ from data_tools.writer import (
 CAPTCHA, CLASSES = "captcha", "classes"
 STORING_FLAGS = ("image_encoding", "transcode", "resize", "pad")
 """What only makes sense for JPEG, PNG and the like."""
-FILE_FLAGS = ("charset", "shape", "image_key", "label_key", "split", "split_files", *STORING_FLAGS)
+FILE_FLAGS = (
+    "charset", "shape", "image_key", "label_key", "split", "split_files", *STORING_FLAGS,
+    "classes", "skip_bad",
+)  # fmt: skip
 """What only makes sense for files."""
 
 
@@ -61,9 +67,10 @@ def main(command: Reshard) -> None:
     with atomic_folder(command.out, overwrite=command.overwrite) as incomplete:
         manifest = make(incomplete, command)
         write_manifest(incomplete, manifest)
-    counts = {name: split.examples for name, split in manifest.splits.items()}
-    listed = ", ".join(f"{name} {count}" for name, count in counts.items())
-    print(f"{command.out}: {sum(counts.values())} examples ({manifest.kind}): {listed}")
+    lines = [f"{command.out}: {manifests.describe(manifest, f'examples ({manifest.kind})')}"]
+    if command.skip_bad and manifest.skipped:
+        lines.append(f"skipped {len(manifest.skipped)} records, listed in the manifest")
+    print_result(lines, manifests.facts(command.out, manifest), as_json=command.json)
 
 
 def refuse_flags(command: Reshard, names: Sequence[str], reason: str) -> None:
@@ -101,13 +108,14 @@ def cut_again(folder: Path, command: Reshard) -> Manifest:
     manifest = manifests.load(source)
     set_name = command.name or manifest.name
     splits = {}
-    for name, split in manifest.splits.items():
-        manifests.check_sizes(source, split)
-        records = _records_of(source, split)
-        written = write_evenly(folder, name, split.examples, records, command.shards)
-        for _ in records:  # none is left, or the last shard has more than the manifest says
-            pass
-        splits[name] = finish_split(folder, set_name, name, written)
+    with progress("writing", sum(split.bytes for split in manifest.splits.values())) as advance:
+        for name, split in manifest.splits.items():
+            manifests.check_sizes(source, split)
+            records = _records_of(source, split, advance)
+            written = write_evenly(folder, name, split.examples, records, command.shards)
+            for _ in records:  # none is left, or the last shard has more than the manifest says
+                pass
+            splits[name] = finish_split(folder, set_name, name, written)
     arguments = [
         f"--shards={command.shards}" if given.startswith("--shards=") else given
         for given in manifest.created_from.get("arguments", [])
@@ -118,12 +126,12 @@ def cut_again(folder: Path, command: Reshard) -> Manifest:
     )  # fmt: skip
 
 
-def _records_of(folder: Path, split: Split) -> Iterator[bytes]:
+def _records_of(folder: Path, split: Split, advance: Advance) -> Iterator[bytes]:
     """The records of a split in order, each shard checked first."""
     for shard in split.shards:
         manifests.check_hash(folder, shard)
         count = 0
-        for _, record in tfrecord.read_records(folder / shard.file):
+        for _, record in tfrecord.read_records(folder / shard.file, advance):
             count += 1
             yield record
         if count != shard.examples:
@@ -146,18 +154,19 @@ def make_set(folder: Path, command: Reshard) -> Manifest:
     """
     layout = layout_of(command)
     splits, choose_split = splits_of(command)
-    survey = Survey.of(command.src, layout, splits, choose_split)
+    survey = Survey.of(_examples(layout, command), splits, choose_split, command)
     label, classes = settle_labels(survey, layout, command)
     name = command.name or (CLASSES if classes else CAPTCHA)
     met = ConvertedChunk()
-    written = {
-        split: write_evenly(
-            folder, split, survey.counts[split],
-            _encoded(command, layout, survey, number, label, met), command.shards,
-        )
-        for number, split in enumerate(splits)
-    }  # fmt: skip
-    refuse_faults([*survey.faults, *met.faults], len(survey.splits), command)
+    with progress("writing", len(splits) * _bytes_of(command)) as advance:
+        written = {
+            split: write_evenly(
+                folder, split, survey.counts[split],
+                _encoded(command, layout, survey, number, label, met, advance), command.shards,
+            )
+            for number, split in enumerate(splits)
+        }  # fmt: skip
+    refuse([*survey.faults, *met.faults], len(survey.splits), command)
     if command.split_files is not None and (empty := set(splits) - set(survey.counts)):
         reason = f"no examples for the split {min(empty)!r}"
         raise DataError(INPUT, _sources(command), reason, fix="see --split-files")
@@ -174,7 +183,9 @@ def make_set(folder: Path, command: Reshard) -> Manifest:
         ),
         label=label,
         classes=classes,
-        skipped=(),
+        skipped=tuple(
+            printable(f"{PurePath(fault.where).name}: {fault.reason}") for fault in survey.faults
+        ),
         splits={
             split: finish_split(folder, name, split, shards) for split, shards in written.items()
         },
@@ -229,6 +240,7 @@ def layout_of(command: Reshard) -> Layout:
         label_key=command.label_key or "label",
         shape=(height, width, channels) if shape else None,
         charset=named_charset(command.charset),
+        classes=read_names(command.classes) if command.classes is not None else None,
     )
 
 
@@ -261,16 +273,16 @@ class Survey:
 
     @classmethod
     def of(
-        cls, paths: Sequence[Path], layout: Layout, names: Sequence[str],
-        choose_split: Callable[[Path, bytes], str],
+        cls, examples: Iterable[Example | Fault], names: Sequence[str],
+        choose_split: Callable[[Path, bytes], str], command: Reshard,
     ) -> "Survey":  # fmt: skip
-        """Reads all files once; `choose_split` gives one of `names` by file and image's hash."""
+        """Goes over all examples; `choose_split` gives one of `names` by file and image's hash."""
         survey, digest = cls(), hashlib.sha256()
-        for example in read_examples(paths, layout):
+        for example in examples:
             if isinstance(example, Fault):
                 survey.faults.append(example)
                 survey.splits.append(NO_SPLIT)
-                if len(survey.faults) == MAX_FAULTS:
+                if survey.has_too_many_faults(command):
                     break
                 continue
             sha256 = hashlib.sha256(example.image).digest()
@@ -286,6 +298,10 @@ class Survey:
         survey.digest = digest.hexdigest()
         return survey
 
+    def has_too_many_faults(self, command: Reshard) -> bool:
+        """Tells whether it's no use to read on."""
+        return len(self.faults) >= MAX_FAULTS and not command.skip_bad
+
 
 def settle_labels(
     survey: Survey, layout: Layout, command: Reshard
@@ -295,14 +311,14 @@ def settle_labels(
     Raises:
         DataError: INPUT or LABEL when there are no labels, or such as don't go together.
     """
-    if not survey.counts or len(survey.faults) == MAX_FAULTS:
-        refuse_faults(survey.faults, len(survey.splits), command)
+    if not survey.counts or survey.has_too_many_faults(command):
+        refuse(survey.faults, len(survey.splits), dataclasses.replace(command, skip_bad=False))
         raise DataError(INPUT, _sources(command), "no examples", fix="check the files")
     if survey.classes and survey.lengths:
         reason = "some labels are texts and some are numbers of classes"
         raise DataError(LABEL, _sources(command), reason, fix="convert each kind by itself")
     if survey.classes:
-        return None, tuple(map(str, range(max(survey.classes) + 1)))
+        return None, layout.classes or tuple(map(str, range(max(survey.classes) + 1)))
     charset = layout.charset or charsets.choose_charset(survey.characters)
     if len(charset) > charsets.MAX_CHARSET:
         reason = f"{len(charset)} different characters, at most 256 can be told"
@@ -314,17 +330,17 @@ def settle_labels(
 
 def _encoded(
     command: Reshard, layout: Layout, survey: Survey, split: int, label: LabelSpec | None,
-    met: ConvertedChunk,
+    met: ConvertedChunk, advance: Advance,
 ) -> Iterator[bytes]:  # fmt: skip
     """Yields our records of one split's examples, and notes in `met` what it meets."""
-    for example, number in zip(read_examples(command.src, layout), survey.splits, strict=False):
+    examples = read_examples(command.src, layout, advance)
+    for example, number in zip(examples, survey.splits, strict=False):
         if number != split or isinstance(example, Fault):
             continue
         try:
             image, encoding, size = _stored(example, layout, command)
         except DataError as error:
-            fault = Fault(example.number, error.kind, error.where, error.reason, error.fix)
-            met.faults.append(fault)
+            met.faults.append(_fault_of(example, error))
             if len(met.faults) == MAX_FAULTS:
                 return
             continue
@@ -337,6 +353,27 @@ def _encoded(
             yield schema.captcha_record(image, example.label, label.charset)
 
 
+def _examples(layout: Layout, command: Reshard) -> Iterator[Example | Fault]:
+    """Yields what is in the files; with --skip-bad, images that can't be stored are faults too."""
+    with progress("reading", _bytes_of(command)) as advance:
+        for example in read_examples(command.src, layout, advance):
+            if command.skip_bad and isinstance(example, Example):
+                try:
+                    _stored(example, layout, command)
+                except DataError as error:
+                    yield _fault_of(example, error)
+                    continue
+            yield example
+
+
+def _bytes_of(command: Reshard) -> int:
+    return sum(path.stat().st_size for path in command.src)
+
+
+def _fault_of(example: Example, error: DataError) -> Fault:
+    return Fault(example.number, error.kind, error.where, error.reason, error.fix)
+
+
 def _stored(
     example: Example, layout: Layout, command: Reshard
 ) -> tuple[bytes, str, tuple[int, int]]:
@@ -346,18 +383,16 @@ def _stored(
     return fitted(example.image, example.where, command)
 
 
-def refuse_faults(faults: Sequence[Fault], count: int, command: Reshard) -> None:
-    """Raises the one fault, or an error that counts and lists them."""
-    if len(faults) == 1:
-        raise faults[0].error()
-    if faults:
-        faults = sorted(faults, key=lambda fault: fault.number)
-        many = len(faults) >= MAX_FAULTS
-        told = f"at least {MAX_FAULTS}" if many else f"{len(faults)} of {count}"
-        raise DataError(
-            faults[0].kind, _sources(command), f"{told} records can't be used",
-            fix=faults[0].fix, faults=[fault.line() for fault in faults],
-        )  # fmt: skip
+def refuse(faults: Sequence[Fault], count: int, command: Reshard) -> None:
+    """Raises what is wrong with records, of so many, unless bad ones are skipped."""
+    faults = sorted(faults, key=lambda fault: fault.number)
+    if len(faults) < MAX_FAULTS or command.skip_bad:
+        refuse_faults(faults, _sources(command), f"{count} records", skip_bad=command.skip_bad)
+        return
+    raise DataError(
+        faults[0].kind, _sources(command), f"at least {MAX_FAULTS} records can't be used",
+        fix=faults[0].fix, faults=[fault.line() for fault in faults],
+    )  # fmt: skip
 
 
 def _sources(command: Reshard) -> str:
@@ -367,5 +402,5 @@ def _sources(command: Reshard) -> str:
 
 def arguments(command: Reshard) -> list[str]:
     """The flags that decide what a data set made of files holds."""
-    decisive = (*FILE_FLAGS, "shards")
+    decisive = (*(name for name in FILE_FLAGS if name != "classes"), "shards")
     return [f"--{name.replace('_', '-')}={getattr(command, name)}" for name in decisive]

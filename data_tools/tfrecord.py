@@ -11,7 +11,7 @@ record, their masked CRC-32C (uint32), all little-endian. An Example is the prot
 import functools
 import os
 import struct
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import BinaryIO
 
@@ -76,11 +76,17 @@ def unframe(buffer: bytes | memoryview, start: int, stop: int, where: str) -> by
     return record
 
 
-def read_records(path: Path) -> Iterator[tuple[int, bytes]]:
+def read_records(
+    path: Path, advance: Callable[[int], None] | None = None
+) -> Iterator[tuple[int, bytes]]:
     """Yields (byte offset of the framed record, record) of a TFRecord file, in order.
 
     A file compressed by GZIP or ZLIB is told by its first bytes; its offsets are those of the
     uncompressed bytes. Memory holds one record at a time.
+
+    Args:
+        path: of the file.
+        advance: is told of the bytes of the file as they are read, of a compressed one in blocks.
 
     Raises:
         DataError: INTEGRITY with record and byte offset at any cut or flipped bit; INPUT when the
@@ -90,7 +96,7 @@ def read_records(path: Path) -> Iterator[tuple[int, bytes]]:
         size = os.fstat(file.fileno()).st_size
         compression = _sniff(file)
         source = Inflated(file, compression) if compression else file
-        offset = index = 0
+        offset = index = place = 0
         while True:
             # Compared before reading: a wild length must not become a wild allocation.
             available = MAX_INFLATED if compression else size - offset
@@ -102,6 +108,9 @@ def read_records(path: Path) -> Iterator[tuple[int, bytes]]:
             if record is None:
                 return
             yield offset, record
+            if advance is not None:
+                advance(file.tell() - place)
+                place = file.tell()
             offset += HEADER_BYTES + len(record) + FOOTER_BYTES
             index += 1
 

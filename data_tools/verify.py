@@ -1,8 +1,7 @@
 """`data_tools verify`: checks every byte of a data set folder, or of any TFRecord files."""
 
-import json
 from array import array
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +10,7 @@ import numpy.typing as npt
 
 from data_tools import manifest as manifests
 from data_tools import schema, tfrecord
+from data_tools.console import Advance, print_result, progress
 from data_tools.errors import CONFIG, INPUT, INTEGRITY, DataError, os_errors
 from data_tools.flags import Verify
 from data_tools.manifest import Manifest, Shard, Split
@@ -23,7 +23,7 @@ def main(command: Verify) -> None:
     folder = next((path for path in command.paths if path.is_dir()), None)
     facts: dict[str, Any]
     if folder is None:
-        found = {str(path): verify_file(path, deep=command.deep) for path in command.paths}
+        found = verify_files(command.paths, deep=command.deep)
         facts, lines = {"files": found}, [_describe(*item) for item in found.items()]
     elif len(command.paths) > 1:
         raise DataError(
@@ -34,9 +34,7 @@ def main(command: Verify) -> None:
         facts = {"splits": counts}
         listed = ", ".join(f"{name} {count}" for name, count in counts.items())
         lines = [f"{folder}: ok: {listed}"]
-    if command.json:
-        lines = [json.dumps({"ok": True, "deep": command.deep, **facts}, indent=1)]
-    print("\n".join(lines))
+    print_result(lines, {"ok": True, "deep": command.deep, **facts}, as_json=command.json)
 
 
 def verify_folder(folder: Path, *, deep: bool) -> dict[str, int]:
@@ -53,14 +51,22 @@ def verify_folder(folder: Path, *, deep: bool) -> dict[str, int]:
         DataError: INTEGRITY with file, record and byte for the first thing that is wrong.
     """
     manifest = manifests.load(folder)
-    for split in manifest.splits.values():
-        _verify_split(folder, manifest, split, deep=deep)
+    with progress("verifying", sum(split.bytes for split in manifest.splits.values())) as advance:
+        for split in manifest.splits.values():
+            _verify_split(folder, manifest, split, advance, deep=deep)
     for file, data in schema.tfds_files(manifest).items():
         _verify_described(folder / file, data)
     return {name: split.examples for name, split in manifest.splits.items()}
 
 
-def verify_file(path: Path, *, deep: bool) -> dict[str, Any]:
+def verify_files(paths: Sequence[Path], *, deep: bool) -> dict[str, dict[str, Any]]:
+    """Returns what `verify_file` does for each path, in order."""
+    sizes = [path.stat().st_size for path in paths if path.is_file()]
+    with progress("verifying", sum(sizes)) as advance:
+        return {str(path): verify_file(path, advance, deep=deep) for path in paths}
+
+
+def verify_file(path: Path, advance: Advance | None = None, *, deep: bool) -> dict[str, Any]:
     """Checks a TFRecord file of any origin: its framing and the checksums of all its records.
 
     A cut between two records leaves a shorter file that is whole in itself. So a shard in the
@@ -69,6 +75,7 @@ def verify_file(path: Path, *, deep: bool) -> dict[str, Any]:
 
     Args:
         path: the file, plain or compressed by GZIP or ZLIB.
+        advance: is told of the bytes that are done.
         deep: parse every record as a tf.train.Example too.
 
     Returns:
@@ -82,7 +89,7 @@ def verify_file(path: Path, *, deep: bool) -> dict[str, Any]:
         reason = "not a file" if path.exists() else "no such file or folder"
         raise DataError(INPUT, path, reason, fix="check the path")
     count = 0
-    for where, record, _ in _records(path):
+    for where, record, _ in _records(path, advance):
         if deep:
             _parse(record, where)
         count += 1
@@ -97,9 +104,9 @@ def _describe(path: str, found: dict[str, Any]) -> str:
     return f"{path}: ok: {found['records']} records{compression}"
 
 
-def _records(path: Path) -> Iterator[tuple[str, bytes, int]]:
+def _records(path: Path, advance: Advance | None) -> Iterator[tuple[str, bytes, int]]:
     """Yields where a record is, the record, and the byte where its frame ends."""
-    for index, (offset, record) in enumerate(tfrecord.read_records(path)):
+    for index, (offset, record) in enumerate(tfrecord.read_records(path, advance)):
         stop = offset + tfrecord.HEADER_BYTES + len(record) + tfrecord.FOOTER_BYTES
         yield f"{path}:record {index}:byte {offset}", record, stop
 
@@ -124,14 +131,16 @@ def _verify_listed(path: Path, *, deep: bool) -> None:
         for shard in split.shards:
             if shard.file == path.name:
                 manifests.check_size(path.parent, shard)
-                _verify_shard(path.parent, manifest, shard, deep=deep)
+                _verify_shard(path.parent, manifest, shard, None, deep=deep)
 
 
-def _verify_split(folder: Path, manifest: Manifest, split: Split, *, deep: bool) -> None:
+def _verify_split(
+    folder: Path, manifest: Manifest, split: Split, advance: Advance, *, deep: bool
+) -> None:
     manifests.check_sizes(folder, split)
     offsets, base = [np.zeros(1, np.int64)], 0
     for shard in split.shards:
-        offsets.append(base + _verify_shard(folder, manifest, shard, deep=deep))
+        offsets.append(base + _verify_shard(folder, manifest, shard, advance, deep=deep))
         base += shard.bytes
     path = folder / split.offsets
     if not np.array_equal(manifests.load_offsets(path), np.concatenate(offsets)):
@@ -139,7 +148,7 @@ def _verify_split(folder: Path, manifest: Manifest, split: Split, *, deep: bool)
 
 
 def _verify_shard(
-    folder: Path, manifest: Manifest, shard: Shard, *, deep: bool
+    folder: Path, manifest: Manifest, shard: Shard, advance: Advance | None, *, deep: bool
 ) -> npt.NDArray[np.int64]:
     """Checks each record of a shard and its hash; returns where each record ends, in bytes."""
     path = folder / shard.file
@@ -147,7 +156,7 @@ def _verify_shard(
         reason = f"compressed by {compression}, the shards of a data set are not"
         raise DataError(INTEGRITY, path, reason, fix=_AGAIN)
     stops = array("q")
-    for where, record, stop in _records(path):
+    for where, record, stop in _records(path, advance):
         if deep:
             schema.decode_record(record, manifest, where)
         stops.append(stop)

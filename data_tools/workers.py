@@ -18,7 +18,7 @@ from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from typing import Any, TypeVar
 
-from data_tools import interrupts, launch_env, ranks
+from data_tools import console, interrupts, ranks
 from data_tools.errors import HOST, DataError
 
 Task = TypeVar("Task")
@@ -37,7 +37,7 @@ def run_tasks(
             all ranks, in the process of each.
         tasks: what is passed to it, one after the other.
         workers: number of processes.
-        title: what the progress bar says, on a terminal.
+        title: what the progress is of.
 
     Raises:
         DataError: what a task raised, or HOST when a worker process was killed.
@@ -205,9 +205,7 @@ def _exit_after(parent: BaseProcess) -> None:
 
 
 def _with_progress(results: Iterator[Result], total: int, title: str) -> Iterator[Result]:
-    if not launch_env.shows_bars():
-        yield from results
-        return
-    from rich.progress import track
-
-    yield from track(results, description=title, total=total)
+    with console.progress(title, total, unit=console.TASKS) as advance:
+        for result in results:
+            advance(1)
+            yield result

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from data_tools import schema, tfrecord
-from data_tools.errors import INPUT, LABEL, Kind
+from data_tools.console import Advance
+from data_tools.errors import INPUT, LABEL, DataError, Kind, os_errors
 from data_tools.sources.captcha import Fault
 
 MAX_CLASSES = 1 << 16
@@ -27,12 +28,15 @@ class Layout:
         label_key: the feature with the label.
         shape: height, width and channels of raw images; None when they are JPEG or PNG.
         charset: the characters that label bytes stand for; None when labels are text or classes.
+        classes: the names of the classes, which labels then are or number; None when numbers need
+            no names and texts are captchas.
     """
 
     image_key: str
     label_key: str
     shape: tuple[int, int, int] | None
     charset: str | None
+    classes: tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,15 +58,22 @@ class Example:
     label: str | int
 
 
-def read_examples(paths: Sequence[Path], layout: Layout) -> Iterator[Example | Fault]:
+def read_examples(
+    paths: Sequence[Path], layout: Layout, advance: Advance
+) -> Iterator[Example | Fault]:
     """Yields the examples of all files in order, and what is wrong with those that don't fit.
+
+    Args:
+        paths: of the files.
+        layout: of their records.
+        advance: is told of the bytes that are read.
 
     Raises:
         DataError: INTEGRITY when a file is damaged, INPUT when it can't be read.
     """
     number = 0
     for path in paths:
-        for index, (offset, record) in enumerate(tfrecord.read_records(path)):
+        for index, (offset, record) in enumerate(tfrecord.read_records(path, advance)):
             where = f"{path}:record {index}:byte {offset}"
             try:
                 image, label = _read_example(record, layout)
@@ -70,6 +81,30 @@ def read_examples(paths: Sequence[Path], layout: Layout) -> Iterator[Example | F
             except _UnfitError as error:
                 yield Fault(number, error.kind, where, str(error), _FIX)
             number += 1
+
+
+def read_names(path: Path) -> tuple[str, ...]:
+    """Reads the names of classes, a line each.
+
+    Raises:
+        DataError: INPUT when the file can't be read as that.
+    """
+    with os_errors(path):
+        data = path.read_bytes()
+    try:
+        names = [name.strip() for name in data.decode("utf-8-sig").rstrip().splitlines()]
+    except UnicodeDecodeError as error:
+        raise DataError(
+            INPUT, path, f"byte {error.start}", "the names are not UTF-8", fix="save them as UTF-8"
+        ) from error
+    fix = "write the name of each class on a line of its own"
+    if not 0 < len(names) <= MAX_CLASSES:
+        raise DataError(INPUT, path, f"{len(names)} names", fix=fix)
+    for number, name in enumerate(names, 1):
+        if not name or not name.isprintable() or name in names[: number - 1]:
+            again = ", which is there already" if name and name.isprintable() else ""
+            raise DataError(INPUT, path, f"row {number}", f"the name {name!r}{again}", fix=fix)
+    return tuple(names)
 
 
 class _UnfitError(Exception):
@@ -92,7 +127,7 @@ def _read_example(record: bytes, layout: Layout) -> tuple[bytes, str | int]:
         raise _UnfitError(INPUT, _no_single("bytes or int64", layout.label_key, features))
     _check_size(image[0], layout.shape)
     try:
-        return image[0], _read_label(label[0], layout.charset)
+        return image[0], _read_label(label[0], layout)
     except ValueError as error:
         raise _UnfitError(LABEL, str(error)) from error
 
@@ -120,13 +155,16 @@ def _check_size(image: bytes, shape: tuple[int, int, int] | None) -> None:
     )
 
 
-def _read_label(value: bytes | int, charset: str | None) -> str | int:
+def _read_label(value: bytes | int, layout: Layout) -> str | int:
     """Returns a text or the number of a class; ValueError says what is wrong with it."""
+    charset, classes = layout.charset, layout.classes
     if isinstance(value, int):
         if charset is not None:
             raise ValueError("the label is an int64, with --charset it is one uint8 a character")
         if not 0 <= value < MAX_CLASSES:
             raise ValueError(f"class {value} is outside 0 to {MAX_CLASSES - 1}")
+        if classes is not None and value >= len(classes):
+            raise ValueError(f"class {value} has no name, --classes has {len(classes)}")
         return value
     if charset is not None and value and max(value) >= len(charset):
         raise ValueError(f"label value {max(value)} is outside the charset of {len(charset)}")
@@ -135,4 +173,8 @@ def _read_label(value: bytes | int, charset: str | None) -> str | int:
         raise ValueError("the label is empty")
     if not text.isprintable():
         raise ValueError(f"label {text!r} has characters that can't be printed")
+    if classes is not None:
+        if text not in classes:
+            raise ValueError(f"label {text!r} is none of the {len(classes)} names of --classes")
+        return classes.index(text)
     return text

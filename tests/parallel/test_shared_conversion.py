@@ -1,5 +1,6 @@
 """Ranks share a conversion: the bytes of one process, one error line, nothing left of a failure."""
 
+import json
 import sys
 import time
 from collections.abc import Callable
@@ -8,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import scipy.io
 from PIL import Image
 from small_cifar import write_cifar10
 
@@ -104,6 +106,48 @@ def test_faults_of_all_ranks_are_told_together(images: Path, tmp_path: Path, mpi
         "replace the file, or pass --skip-bad to leave them out"
     ]
     assert [path.name for path in tmp_path.iterdir()] == ["images"]
+
+
+def test_faults_of_classes_and_digits_are_told_once_and_leave_nothing(
+    images: Path, tmp_path: Path, mpirun: Run
+) -> None:
+    classes, digits, out = tmp_path / "classes", tmp_path / "digits", tmp_path / "set"
+    for index in range(24):
+        data = (images / f"{index}.png").read_bytes()
+        path = classes / f"class {index % 3}" / f"{index:02d}.png"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(data[:50] if index in (3, 22) else data)
+    digits.mkdir()
+    arrays = {"X": np.zeros((32, 32, 3, 3), np.uint8), "y": np.array([[1], [11], [10]])}
+    scipy.io.savemat(digits / "train_32x32.mat", arrays)
+    folder = [*DATA_TOOLS, "folder-to-tfrecord", classes, out]
+    svhn = [*DATA_TOOLS, "svhn-to-tfrecord", digits, out]
+    mend = "replace the file, or pass --skip-bad to leave them out"
+    for command, line in (
+        (folder, f"INPUT: {classes}: 2 of 24 entries can't be used; {mend}"),
+        ([*folder, "--split", "train=2"], "CONFIG: --split: 'train=2' is not a list of splits "
+         "whose shares sum up to 1; write it like train=0.8,validation=0.1,test=0.1"),
+        (svhn, f"INPUT: {digits / 'train_32x32.mat'}:record 1: label 11, not one of 1 to 10; "
+         "get the file again, or save it with -v7"),
+    ):  # fmt: skip
+        done = mpirun(2, command)
+        assert done.rc != 0
+        assert error_lines(done.stderr) == [f"error: {line}"]
+        assert not done.stdout.strip()
+        assert {path.name for path in tmp_path.iterdir()} == {"classes", "digits"}
+    skipping = mpirun(2, [*folder, "--skip-bad", "--json"])
+    assert skipping.rc == 0, skipping.stderr
+    assert json.loads(skipping.stdout)["skipped"] == 2
+
+
+def test_digits_and_new_shards_are_written_once(tmp_path: Path, mpirun: Run, run_cli: Run) -> None:
+    arrays = {"X": np.zeros((32, 32, 3, 3), np.uint8), "y": np.array([[1], [9], [10]])}
+    scipy.io.savemat(tmp_path / "test_32x32.mat", arrays)
+    done = mpirun(2, [*DATA_TOOLS, "svhn-to-tfrecord", tmp_path, tmp_path / "digits"])
+    assert (done.rc, done.stdout) == (0, f"{tmp_path / 'digits'}: 3 images of SVHN: test 3\n")
+    done = mpirun(2, [*DATA_TOOLS, "reshard", tmp_path / "digits", tmp_path / "new"])
+    assert (done.rc, done.stdout) == (0, f"{tmp_path / 'new'}: 3 examples (classes): test 3\n")
+    assert run_cli([*DATA_TOOLS, "verify", tmp_path / "new", "--deep"]).rc == 0
 
 
 @pytest.mark.parametrize("flags", [("--shards", 0), ("--overwrite", "--case", "title"), ()])

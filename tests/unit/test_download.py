@@ -340,7 +340,7 @@ def test_a_terminal_shows_a_bar(mirror: Mirror, out: Path) -> None:
             pass
         assert process.wait() == 0
     assert "━".encode() in shown
-    assert b"kB" in shown
+    assert b"0.0 of 0.4 MB" in shown
 
 
 # Going on
