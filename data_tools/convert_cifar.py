@@ -22,7 +22,7 @@ from data_tools.sources import cifar
 from data_tools.sources.batch import Batch
 from data_tools.sources.cifar import Layout
 from data_tools.workers import run_tasks
-from data_tools.writer import WrittenShard, atomic_folder, check_inputs_stay
+from data_tools.writer import WrittenShard, atomic_folder, check_given_once, check_inputs_stay
 
 TRAIN, VALIDATION, TEST = "train", "validation", "test"
 
@@ -30,6 +30,7 @@ TRAIN, VALIDATION, TEST = "train", "validation", "test"
 def main(command: CifarToTfrecord) -> None:
     """Runs the command."""
     check_inputs_stay(command.out, [("source", path) for path in command.src])
+    check_given_once(command.src)
     layout, files = cifar.find_files(command.src, command.dataset)
     names = cifar.read_class_names(files[0].parent, layout)
     splits = read_splits(files, layout, command.validation)

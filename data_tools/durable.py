@@ -24,9 +24,11 @@ def write_atomically(path: Path, data: bytes) -> None:
     try:
         write_synced(temporary, data)
         temporary.replace(path)
-    except BaseException:
+    except BaseException as error:
         with contextlib.suppress(OSError):
             temporary.unlink()
+        if isinstance(error, OSError):
+            error.filename = str(path)  # the name that the caller knows
         raise
     sync_folder(path.parent)
 

@@ -145,12 +145,14 @@ def parse(data: bytes) -> Manifest:
         raise ValueError(f"format is not {FORMAT}")
     fields["image"] = ImageSpec(**fields["image"])
     fields["label"] = LabelSpec(**fields["label"]) if fields["label"] else None
-    for names in ("classes", "coarse_classes"):
+    for names in ("classes", "coarse_classes", "skipped"):
         if fields.get(names) is not None:
+            if not isinstance(fields[names], list):
+                raise TypeError(f"{names} is not a list")
             fields[names] = tuple(fields[names])
-    fields["skipped"] = tuple(fields["skipped"])
     fields["splits"] = {name: _parse_split(split) for name, split in fields["splits"].items()}
     manifest = Manifest(**fields)
+    _check_names(manifest)
     _check_types(manifest)
     return manifest
 
@@ -164,6 +166,15 @@ def _parse_split(fields: dict[str, Any]) -> Split:
     if split.examples != sum(shard.examples for shard in shards):
         raise ValueError(f"{split.examples} examples are not the sum of the shards'")
     return split
+
+
+def _check_names(manifest: Manifest) -> None:
+    """Raises ValueError where files named by the set and its splits would lie in another folder."""
+    if not manifest.splits:
+        raise ValueError("no splits")
+    for name in (manifest.name, *manifest.splits):
+        if not name or Path(name).name != name:
+            raise ValueError(f"{name!r} is not the first part of a file's name")
 
 
 def _check_types(manifest: Manifest) -> None:

@@ -28,11 +28,13 @@ from data_tools.errors import CONFIG, INPUT, INTEGRITY, LABEL, DataError
 from data_tools.flags import DEFAULT_SPLIT, Reshard, named_charset
 from data_tools.manifest import ImageSpec, LabelSpec, Manifest, Split
 from data_tools.sources.captcha import Fault
-from data_tools.sources.examples import Example, Layout, read_examples, read_names
+from data_tools.sources.examples import Example, Layout, read_examples
+from data_tools.sources.class_names import read_names
 from data_tools.writer import (
     ShardWriter,
     WrittenShard,
     atomic_folder,
+    check_given_once,
     check_inputs_stay,
     finish_split,
     split_evenly,
@@ -55,9 +57,7 @@ def main(command: Reshard) -> None:
     for path in command.src:
         if not path.exists():
             raise DataError(INPUT, path, "no such file or folder", fix="check the path")
-    for path, times in Counter(path.resolve() for path in command.src).items():
-        if times > 1:
-            raise DataError(CONFIG, path, "it is given twice", fix="pass each file once")
+    check_given_once(command.src)
     folder = next((path for path in command.src if not path.is_file()), None)
     if folder is not None and len(command.src) > 1:
         raise DataError(

@@ -12,6 +12,7 @@ import os
 import shutil
 import struct
 import tempfile
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
@@ -61,6 +62,13 @@ def check_inputs_stay(out: Path, inputs: Iterable[tuple[str, Path]]) -> None:
     for what, path in inputs:
         if any(path.resolve().is_relative_to(folder) for folder in replaced):
             raise DataError(CONFIG, out, f"it holds the {what}", fix="choose another folder")
+
+
+def check_given_once(inputs: Iterable[Path]) -> None:
+    """Raises CONFIG when a file is given twice, by one name or several."""
+    for path, times in Counter(path.resolve() for path in inputs).items():
+        if times > 1:
+            raise DataError(CONFIG, path, "it is given twice", fix="pass each file once")
 
 
 def split_evenly(count: int, parts: int) -> list[range]:

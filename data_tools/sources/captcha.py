@@ -2,7 +2,9 @@
 
 The CSV is RFC 4180 in UTF-8, two columns: the image (its path in the folder, with or without
 extension) and the label; or the label alone, where the number of the row tells the image. White
-space around a cell is taken off; otherwise labels stay as they are written.
+space around a cell is taken off, before quotes too, and of `="0012"`, which spreadsheets are given
+to keep their hands off, the 0012 is taken. Letters with marks are composed, one character each.
+Otherwise labels stay as they are written.
 """
 
 import csv
@@ -103,6 +105,12 @@ class ImageFolder:
 
     def find(self, cell: str) -> list[str]:
         """Returns the images that a cell can mean: none, one, or several of the same name."""
+        found = self._find(cell)
+        if not found and "\\" in cell:  # a path as Windows writes it
+            found = self._find(cell.replace("\\", "/"))
+        return found
+
+    def _find(self, cell: str) -> list[str]:
         if "/" not in cell:
             return self._find_in(self._top, cell)
         path = PurePosixPath(cell)  # ./0.jpg is 0.jpg
@@ -335,15 +343,21 @@ def _read_cells(path: Path, separator: str) -> Iterator[tuple[int, list[str]]]:
         raise DataError(INPUT, path, "a NUL character: not a CSV", fix="save it as UTF-8 text")
     del text  # a StringIO of it would take 4 bytes a character
     file = io.TextIOWrapper(io.BytesIO(data), "utf-8-sig", newline="")
-    reader = csv.reader(file, delimiter=separator, strict=True)
+    reader = csv.reader(file, delimiter=separator, skipinitialspace=True, strict=True)
     try:
         for cells in reader:
-            yield reader.line_num, [cell.strip() for cell in cells]
+            yield reader.line_num, [_trimmed(cell) for cell in cells]
     except csv.Error as error:
         raise DataError(
             INPUT, path, f"row {reader.line_num}", f"not a CSV: {error}",
             fix="quote cells as RFC 4180 says",
         ) from error  # fmt: skip
+
+
+def _trimmed(cell: str) -> str:
+    """The cell without white space around it and without the quotes of `="0012"`."""
+    cell = cell.strip()
+    return cell[2:-1] if cell.startswith('="') and cell.endswith('"') and len(cell) > 3 else cell
 
 
 def _skip_header(
@@ -399,7 +413,7 @@ def _check_row(
     found = images.find(name)
     earlier = images.claim(found[0], number if label else 0) if len(found) == 1 else 0
     if len(found) == 1 and label and not earlier:
-        return Row(number, found[0], label)
+        return Row(number, found[0], composed(label))
     kind = INPUT
     if not found and images.leaves(name):
         reason = f"{name!r} is not the name of an image inside the folder"

@@ -6,7 +6,7 @@ layout from another is its size, and the labels.
 """
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,6 +14,7 @@ import numpy as np
 
 from data_tools.errors import CONFIG, INPUT, DataError, os_errors
 from data_tools.sources.batch import Batch, Pixels, forget
+from data_tools.sources.class_names import read_names
 
 SIZE = 32
 CHANNELS = 3
@@ -211,15 +212,9 @@ def read_class_names(folder: Path, layout: Layout) -> list[tuple[str, ...]]:
 def _read_names(path: Path, classes: int) -> tuple[str, ...]:
     if not path.exists():
         return tuple(map(str, range(classes)))
-    with os_errors(path):
-        text = path.read_bytes().decode("utf-8-sig", errors="replace")
-    names = _without_blank(text.splitlines())
+    names = read_names(path)
     if len(names) != classes:
         raise DataError(
             INPUT, path, f"{len(names)} names for {classes} classes", fix="get the file again"
         )
     return names
-
-
-def _without_blank(lines: Iterable[str]) -> tuple[str, ...]:
-    return tuple(name for line in lines if (name := line.strip()))

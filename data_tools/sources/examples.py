@@ -11,7 +11,7 @@ from pathlib import Path
 
 from data_tools import schema, tfrecord
 from data_tools.console import Advance
-from data_tools.errors import INPUT, LABEL, DataError, Kind, os_errors
+from data_tools.errors import INPUT, LABEL, Kind
 from data_tools.sources.captcha import Fault
 
 MAX_CLASSES = 1 << 16
@@ -81,30 +81,6 @@ def read_examples(
             except _UnfitError as error:
                 yield Fault(number, error.kind, where, str(error), _FIX)
             number += 1
-
-
-def read_names(path: Path) -> tuple[str, ...]:
-    """Reads the names of classes, a line each.
-
-    Raises:
-        DataError: INPUT when the file can't be read as that.
-    """
-    with os_errors(path):
-        data = path.read_bytes()
-    try:
-        names = [name.strip() for name in data.decode("utf-8-sig").rstrip().splitlines()]
-    except UnicodeDecodeError as error:
-        raise DataError(
-            INPUT, path, f"byte {error.start}", "the names are not UTF-8", fix="save them as UTF-8"
-        ) from error
-    fix = "write the name of each class on a line of its own"
-    if not 0 < len(names) <= MAX_CLASSES:
-        raise DataError(INPUT, path, f"{len(names)} names", fix=fix)
-    for number, name in enumerate(names, 1):
-        if not name or not name.isprintable() or name in names[: number - 1]:
-            again = ", which is there already" if name and name.isprintable() else ""
-            raise DataError(INPUT, path, f"row {number}", f"the name {name!r}{again}", fix=fix)
-    return tuple(names)
 
 
 class _UnfitError(Exception):

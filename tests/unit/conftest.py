@@ -43,6 +43,7 @@ def data_tools() -> Callable[..., Ran]:
     from data_tools import cli, console
 
     console.LINE_SECONDS = math.inf  # a slow machine is no fault: standard error stays empty
+
     def run(*args: object) -> Ran:
         # With an encoding, as a terminal has it: a StringIO has none.
         out = io.TextIOWrapper(io.BytesIO(), encoding="utf-8")

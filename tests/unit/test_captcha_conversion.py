@@ -890,6 +890,9 @@ def csv_gives(convert: Tools, folder: Path, data: bytes) -> Ran:
         ("header file,label", b"file,label\n0.jpg,AB12\n1.jpg,CD34\n"),
         ("quoted header with a byte order mark", b'\xef\xbb\xbf"ID","Label"\r\n0,AB12\r\n1,CD34'),
         ("file names", b"0.jpg,AB12\n1.jpg,CD34\n"),
+        ("spaces before quotes", b'"0", "AB12"\n "1.jpg",  "CD34"\n'),
+        ("numbers that a spreadsheet is kept from", b'0,="AB12"\n1,"=""CD34"""\n'),
+        ("paths of Windows", b".\\0.jpg,AB12\r\n.\\1,CD34\r\n"),
         ("blank lines", b"0,AB12\n\n1,CD34\n\n"),
         ("Excel's empty lines at the end", b"0,AB12\r\n1,CD34\r\n,\r\n"),
     ],
@@ -901,6 +904,36 @@ def test_csv_dialects_of_the_same_rows_give_the_same_labels(
     ran = csv_gives(convert, folder, data)
     assert ran.rc == 0, ran.stderr
     assert [row["text"] for row in read_set(out)["train"]] == [b"AB12", b"CD34"]
+
+
+def test_a_path_as_windows_writes_it_is_found_unless_a_file_has_that_name(
+    convert: Tools, folder: Path, out: Path
+) -> None:
+    write_captchas(folder, {"0.jpg": "", "a\\2.jpg": "", "3.jpg": ""})
+    (folder / "a/b").mkdir(parents=True)
+    (folder / "0.jpg").rename(folder / "a/b/0.jpg")
+    (folder / "3.jpg").rename(folder / "a/2.jpg")
+    ran = csv_gives(convert, folder, b"a\\b\\0.jpg,AB12\na\\2.jpg,CD34\n")
+    assert ran.rc == 0, ran.stderr
+    images = [row["image"] for row in read_set(out)["train"]]
+    assert images == [(folder / name).read_bytes() for name in ("a/b/0.jpg", "a\\2.jpg")]
+    for cell in (b"..\\out.jpg", b"C:\\x\\0.jpg", b"a\\b\\1.jpg"):
+        shutil.rmtree(out, ignore_errors=True)
+        ran = csv_gives(convert, folder, cell + b",AB12\n")
+        assert ran.rc == 3
+        assert ran.stderr == (
+            f"error: INPUT: {folder.parent / 'labels.csv'}:row 1: no image {cell.decode()!r}; "
+            "add the image or take out the row\n"
+        )
+
+
+def test_a_letter_with_a_mark_is_one_character_in_either_unicode_form(
+    convert: Tools, folder: Path, out: Path
+) -> None:
+    write_captchas(folder, ["", ""])
+    ran = csv_gives(convert, folder, "0,e\u0301X\n1,\u00e9X\n".encode())
+    assert ran.rc == 0, ran.stderr
+    assert [row["text"].decode() for row in read_set(out)["train"]] == ["\u00e9X"] * 2
 
 
 def test_a_file_name_with_a_comma_is_quoted_as_rfc_4180_says(

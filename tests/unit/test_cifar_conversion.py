@@ -398,6 +398,15 @@ def test_one_damaged_file_of_several_is_named_and_leaves_no_output(
     assert not out.exists()
 
 
+def test_a_file_that_is_given_twice_is_config(convert: Tools, folder: Path, out: Path) -> None:
+    path = write_cifar10(folder, {"data_batch_1.bin": [1]}) / "data_batch_1.bin"
+    ran = convert(path, folder / "." / path.name)
+    assert (ran.rc, ran.stderr) == (
+        2, f"error: CONFIG: {path}: it is given twice; pass each file once\n"
+    )  # fmt: skip
+    assert not out.exists()
+
+
 def test_files_of_both_sets_together_are_refused(convert: Tools, folder: Path, out: Path) -> None:
     write_cifar10(folder, {"a.bin": [1, 2]})
     write_cifar100(folder, {"b.bin": [(1, 2)]})

@@ -351,6 +351,20 @@ def test_another_number_of_names_is_named(tmp_path: Path, count: int) -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("row", "fault"),
+    [(b"a\x00b", "row 3: the name 'a\\x00b'"), (b"name0", "row 3: the name 'name0' again"),
+     (b"", "row 3: the name ''"), (b"\xff", "byte 12: the names are not UTF-8")],
+)  # fmt: skip
+def test_a_name_that_can_be_none_is_named(tmp_path: Path, row: bytes, fault: str) -> None:
+    path = tmp_path / "batches.meta.txt"
+    names = [b"name%d" % number for number in range(10)]
+    path.write_bytes(b"\n".join([*names[:2], row, *names[3:]]))
+    assert refusal(lambda: cifar.read_class_names(tmp_path, CIFAR10)).startswith(
+        f"error: INPUT: {path}:{fault}; "
+    )
+
+
 def test_fine_names_in_place_of_coarse_ones_are_named(tmp_path: Path) -> None:
     (tmp_path / "coarse_label_names.txt").write_text("\n".join(FINE100))
     assert refusal(lambda: cifar.read_class_names(tmp_path, CIFAR100)) == (

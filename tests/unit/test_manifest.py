@@ -150,6 +150,8 @@ def test_a_missing_field_is_integrity(tmp_path: Path, path: tuple[str, ...]) -> 
         (("splits", "train", "shards", 0, "bytes"), 5.5),
         (("splits", "train", "shards", 0, "file"), None),
         (("splits", "train", "shards", 0, "sha256"), 0),
+        (("splits",), {}),
+        (("skipped",), "abc"),
     ],
     ids=str,
 )
@@ -177,6 +179,10 @@ def test_a_shard_or_offsets_outside_the_folder_is_integrity(tmp_path: Path, name
             manifest.load(write(tmp_path, json.dumps(fields).encode()))
         assert caught.value.kind is INTEGRITY
         holder[key] = kept
+    for field, value in (("name", name), ("splits", {name: train})):  # which new files get
+        with pytest.raises(DataError) as caught:
+            manifest.load(write(tmp_path, json.dumps({**fields, field: value}).encode()))
+        assert f"{name!r} is not the first part of a file's name" in str(caught.value)
 
 
 @given(

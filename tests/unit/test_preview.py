@@ -147,7 +147,7 @@ def test_what_can_not_be_shown_is_one_line(data_tools: Tools, out: Path, tmp_pat
     ran = data_tools("preview", out, "--image", tmp_path / "no/sheet.png")
     assert (ran.rc, ran.stderr) == (
         3,
-        f"error: INPUT: {tmp_path / 'no/sheet.png.incomplete'}: No such file or directory; "
+        f"error: INPUT: {tmp_path / 'no/sheet.png'}: No such file or directory; "
         "check that the path exists and its permissions\n",
     )
 

@@ -490,10 +490,10 @@ def test_classes_have_the_names_of_a_file(
 
 WRITE_NAMES = "write the name of each class on a line of its own"
 WRONG_NAMES = {
-    b"": ("INPUT: {names}: 0 names", WRITE_NAMES),
+    b"": ("LABEL: {file}:record 0:byte 0: class 1 has no name, --classes has 0", FIX[2:]),
     b"cat\n\ndog": ("INPUT: {names}:row 2: the name ''", WRITE_NAMES),
     b"cat\ndog\ncat": (
-        "INPUT: {names}:row 3: the name 'cat', which is there already", WRITE_NAMES
+        "INPUT: {names}:row 3: the name 'cat' again", WRITE_NAMES
     ),
     b"a\x00b": ("INPUT: {names}:row 1: the name 'a\\x00b'", WRITE_NAMES),
     b"cat\n\xff": ("INPUT: {names}:byte 4: the names are not UTF-8", "save them as UTF-8"),
