@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from data_tools.errors import CONFIG, INPUT, INTEGRITY, DataError, os_errors
+from data_tools.errors import CONFIG, INPUT, INTEGRITY, DataError, from_os_error, os_errors
 
 FORMAT = "hvd-train/1"
 FILE_NAME = "manifest.json"
@@ -255,13 +255,16 @@ def load_offsets(path: Path) -> np.ndarray:
     """Reads the offsets of a split, int64 [examples + 1]; never unpickles.
 
     Raises:
-        DataError: INTEGRITY when it isn't a whole .npy file of that kind.
+        DataError: INTEGRITY when it isn't a whole .npy file of that kind; INPUT when it may not be
+            read.
     """
     try:
         # Mapped first, so that a header that lies about the length takes no memory.
         offsets = np.array(np.lib.format.open_memmap(path, mode="r"))
         if offsets.ndim != 1 or offsets.dtype != np.int64 or not len(offsets):
             raise ValueError("not a row of int64")
+    except PermissionError as error:
+        raise from_os_error(error, path) from error
     except (OSError, ValueError, EOFError) as error:
         raise DataError(
             INTEGRITY, path, "not the offsets of a split",

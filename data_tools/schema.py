@@ -248,6 +248,11 @@ def tfds_files(manifest: Manifest) -> dict[str, bytes]:
 
     TFDS gives `image` as uint8 [height, width, channels]; of captchas `label` as uint8 [length] and
     `text` as a string; of classes `label` and `coarse_label` as int64 with the names of classes.
+
+    PNG and raw images have our pixels. TensorFlow's default transform of a JPEG is fast and off by
+    some levels (4 or 5 in real captchas, up to 16 in pure colors); to have ours, pass
+    decoders={"image": tfds.decode.SkipDecoding()} to as_dataset and decode by
+    tf.io.decode_jpeg(image, dct_method="INTEGER_ACCURATE").
     """
     splits = [
         {

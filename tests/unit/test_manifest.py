@@ -1,9 +1,11 @@
 import dataclasses
 import hashlib
 import json
+import os
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -251,6 +253,22 @@ def test_a_cut_or_grown_shard_is_named_with_both_sizes(tmp_path: Path, data: byt
     assert str(caught.value) == (
         f"error: INTEGRITY: {second}: {len(data)} bytes, the manifest says 5; "
         "convert the data set again"
+    )
+
+
+def test_offsets_that_may_not_be_read_are_input_and_not_damage(tmp_path: Path) -> None:
+    path = tmp_path / "offsets.npy"
+    np.save(path, np.zeros(2, np.int64))
+    path.chmod(0)
+    user = os.geteuid()
+    os.seteuid(user or 65534)  # root may read everything
+    try:
+        with pytest.raises(DataError) as caught:
+            manifest.load_offsets(path)
+    finally:
+        os.seteuid(user)
+    assert str(caught.value) == (
+        f"error: INPUT: {path}: Permission denied; check that the path exists and its permissions"
     )
 
 
