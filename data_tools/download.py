@@ -233,8 +233,8 @@ def _reason(error: Exception) -> str:
     """What happened, in words, without the codes around it."""
     if isinstance(error, urllib.error.HTTPError):
         return f"the server answers {error.code} {error.reason}"
-    if isinstance(error, urllib.error.URLError) and isinstance(error.reason, OSError):
-        return _reason(error.reason)
+    if isinstance(error, urllib.error.URLError):
+        return _reason(error.reason) if isinstance(error.reason, OSError) else str(error.reason)
     if isinstance(error, TimeoutError) and error.errno != errno.ETIMEDOUT:
         return f"no byte came for {STALL_SECONDS:g} s"
     if isinstance(error, ssl.SSLCertVerificationError):

@@ -82,6 +82,9 @@ class Split:
 class Manifest:
     """The whole of manifest.json.
 
+    `created_from` has the flags that decide what the set holds, and a digest: SHA-256 over images
+    and labels in order, of CIFAR and SVHN over the SHA-256 of the shards.
+
     A set of captchas has `label`, a set of classes has their names in `classes`, and in
     `coarse_classes` those of the superclasses, if it has such.
     """

@@ -28,8 +28,8 @@ from data_tools.errors import CONFIG, INPUT, INTEGRITY, LABEL, DataError
 from data_tools.flags import DEFAULT_SPLIT, Reshard, named_charset
 from data_tools.manifest import ImageSpec, LabelSpec, Manifest, Split
 from data_tools.sources.captcha import Fault
-from data_tools.sources.examples import Example, Layout, read_examples
 from data_tools.sources.class_names import read_names
+from data_tools.sources.examples import Example, Layout, read_examples
 from data_tools.writer import (
     ShardWriter,
     WrittenShard,
@@ -57,6 +57,8 @@ def main(command: Reshard) -> None:
     for path in command.src:
         if not path.exists():
             raise DataError(INPUT, path, "no such file or folder", fix="check the path")
+        if not (path.is_file() or path.is_dir()):  # a pipe can't be read twice
+            raise DataError(INPUT, path, "neither a file nor a folder", fix="check the path")
     check_given_once(command.src)
     folder = next((path for path in command.src if not path.is_file()), None)
     if folder is not None and len(command.src) > 1:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from data_tools.errors import INPUT, DataError
+from data_tools.errors import INPUT, DataError, os_errors
 from data_tools.sources.batch import Batch, Pixels
 from data_tools.sources.matlab import read_arrays
 
@@ -27,7 +27,9 @@ def find_files(folder: Path) -> dict[str, Path]:
     Raises:
         DataError: INPUT when there is none.
     """
-    found = {split: folder / name for split, name in FILES.items() if (folder / name).exists()}
+    with os_errors(folder):
+        there = {path.name for path in folder.iterdir()}
+    found = {split: folder / name for split, name in FILES.items() if name in there}
     if not found:
         reason = f"no {', '.join(FILES.values())} in the folder"
         raise DataError(INPUT, folder, reason, fix="pass the folder that holds such files")

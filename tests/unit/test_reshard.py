@@ -192,6 +192,7 @@ def test_sources_that_are_not_there_or_mixed_are_named(
     file = write(tmp_path / "file", CLASSES)
     for sources, rc, message in (
         ([tmp_path / "no"], 3, f"INPUT: {tmp_path / 'no'}: no such file or folder; check the path"),
+        (["/dev/null"], 3, "INPUT: /dev/null: neither a file nor a folder; check the path"),
         ([file, tmp_path / "." / "file"], 2,
          f"CONFIG: {file}: it is given twice; pass each file once"),
         ([file, own], 2, f"CONFIG: {own}: a folder beside other sources; "

@@ -142,6 +142,12 @@ def test_a_folder_without_the_files_is_input(convert: Tools, source: Path) -> No
         f"{source}: no train_32x32.mat, test_32x32.mat, extra_32x32.mat in the folder; "
         "pass the folder that holds such files",
     )
+    (source / "train.mat").unlink()
+    source.rmdir()
+    check = "check that the path exists and its permissions"
+    refused(convert, f"{source}: No such file or directory; {check}")
+    source.touch()
+    refused(convert, f"{source}: Not a directory; {check}")
 
 
 @pytest.mark.parametrize(
