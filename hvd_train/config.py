@@ -142,7 +142,7 @@ class OptimConfig:
             if not 0 <= value < 1:
                 raise ValueError(f"{flag} is {value}; it must be at least 0 and below 1")
         if not self.decay_points and self.schedule == "step":
-            raise ValueError("--schedule step needs --decay-at, epochs such as 30,60,80")
+            raise ValueError("--schedule step needs the epochs of --decay-at")
         if self.optimizer == "adamw" and self.weight_decay_kind == "l2":
             raise ValueError("--weight-decay-kind l2 is not for adamw; use --optimizer adam")
 

@@ -230,6 +230,33 @@ def test_a_number_that_is_not_finite_is_config(flag: str, value: str) -> None:
     assert refusal(f"--{flag}", value).startswith(f"error: CONFIG: command line: --{flag} is ")
 
 
+@pytest.mark.parametrize("value", ["a", "3,", "6,3", "0,3", "3,3", "-1", "3,inf", "nan"])
+def test_decay_epochs_that_do_not_rise_are_config(value: str) -> None:
+    assert refusal(f"--decay-at={value}") == (
+        f"error: CONFIG: command line: --decay-at is {value}; it must be rising epochs: 30,60,80; "
+        "see captcha.py --help"
+    )
+
+
+@pytest.mark.parametrize(
+    ("argv", "reason"),
+    [
+        (["--schedule", "step"], "--schedule step needs the epochs of --decay-at"),
+        (
+            ["--optimizer", "adamw", "--weight-decay-kind", "l2"],
+            "--weight-decay-kind l2 is not for adamw; use --optimizer adam",
+        ),
+        (["--label-smoothing", "0.1"], "--label-smoothing is not for --model ctc; leave it out"),
+        (
+            ["--model", "linear", "--batch-norm", "local"],
+            "--batch-norm is of --model ctc; leave it out or pass that",
+        ),
+    ],
+)
+def test_settings_that_contradict_each_other_are_config(argv: list[str], reason: str) -> None:
+    assert refusal(*argv) == f"error: CONFIG: command line: {reason}; see captcha.py --help"
+
+
 @pytest.mark.parametrize("seed", [-1, 2**31])
 def test_a_seed_that_the_generators_do_not_take_is_config(seed: int) -> None:
     assert refusal("--seed", seed) == (

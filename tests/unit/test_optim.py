@@ -11,12 +11,14 @@ from hypothesis import strategies as st
 
 from hvd_train.config import OptimConfig
 from hvd_train.optim import (
+    LossScale,
     MovingAverage,
     build_optimizer,
     describe_rate,
     ema_decay,
     learning_rate,
     scaled_lr,
+    smoothed,
 )
 
 
@@ -53,13 +55,36 @@ def test_the_cosine_schedule_falls_to_0_from_the_end_of_the_warm_up_to_the_last_
     )
 
 
+def test_sqrt_scaling_is_base_rate_times_the_root_of_batch_over_128() -> None:
+    assert scaled_lr(OptimConfig(base_lr=0.1, global_batch=512, lr_scaling="sqrt")) == 0.2
+
+
+def test_the_step_schedule_multiplies_at_the_given_epochs() -> None:
+    config = OptimConfig(
+        base_lr=1.0, global_batch=128, schedule="step", decay_at="3,6.5", decay_factor=0.2
+    )
+    assert rates(config, 0, 2.99, 3, 6.49, 6.5, 10) == pytest.approx([1, 1, 0.2, 0.2, 0.04, 0.04])
+
+
+def test_the_exponential_schedule_takes_another_factor() -> None:
+    config = OptimConfig(base_lr=1.0, global_batch=128, decay_epochs=2, decay_factor=0.5)
+    assert rates(config, 0, 2, 4) == pytest.approx([1, 0.5, 0.25])
+
+
+@pytest.mark.parametrize(("warmup", "top"), [(0.0, 3.0), (2.0, 2.0)])
+def test_one_cycle_rises_from_a_25th_and_falls_to_almost_0(warmup: float, top: float) -> None:
+    config = OptimConfig(base_lr=1.0, global_batch=128, schedule="one-cycle", warmup_epochs=warmup)
+    epochs = (0.0, top / 2, top, (top + 10) / 2, 10.0)
+    assert rates(config, *epochs) == pytest.approx([0.04, 0.52, 1.0, 0.500002, 4e-6])
+
+
 def test_a_run_shorter_than_its_warm_up_has_a_rate() -> None:
     config = OptimConfig(base_lr=1.0, global_batch=128, schedule="cosine", warmup_epochs=2.0)
     assert rates(config, 0, 1, total=1) == [0.0, 0.5]
 
 
 @given(
-    schedule=st.sampled_from(["constant", "exponential", "cosine"]),
+    schedule=st.sampled_from(["constant", "exponential", "step", "cosine", "one-cycle"]),
     epoch=st.floats(0, 20), batch=st.integers(1, 4096), warmup=st.floats(0, 5),
 )  # fmt: skip
 def test_the_curve_over_epochs_is_the_same_for_every_batch(
@@ -67,7 +92,7 @@ def test_the_curve_over_epochs_is_the_same_for_every_batch(
 ) -> None:
     one, other = (
         OptimConfig(base_lr=0.3, global_batch=b, schedule=schedule, warmup_epochs=warmup,
-                    decay_epochs=3.0)  # type: ignore[arg-type]
+                    decay_epochs=3.0, decay_at="2,4")  # type: ignore[arg-type]
         for b in (128, batch)
     )  # fmt: skip
     (rate,), (scaled,) = rates(one, epoch, total=20.0), rates(other, epoch, total=20.0)
@@ -92,6 +117,16 @@ def test_the_curve_over_epochs_is_the_same_for_every_batch(
         (
             OptimConfig(global_batch=64, optimizer="sgd", schedule="constant", lr_scaling="none"),
             "sgd, learning rate 0.1, constant schedule",
+        ),
+        (
+            OptimConfig(
+                global_batch=512, optimizer="adamw", lr_scaling="sqrt", schedule="step",
+                decay_at="3,6.5", decay_factor=0.5, weight_decay=0.01, label_smoothing=0.1,
+                clip_norm=2.0, accumulate=4,
+            ),
+            "adamw, learning rate 0.2 = 0.1 x sqrt(512 / 128), step schedule x 0.5 at epochs "
+            "3, 6.5, decoupled weight decay 0.01, label smoothing 0.1, "
+            "gradient clipped to length 2, 4 micro-batches a step",
         ),
     ],
 )  # fmt: skip
@@ -147,9 +182,11 @@ def test_the_averages_stand_in_for_the_weights_only_within_the_block() -> None:
         np.testing.assert_array_equal(variable.numpy(), value)
 
 
-def apply_twice(config: OptimConfig, rate: float, gradients: list[float]) -> float:
+def apply_twice(
+    config: OptimConfig, rate: float, gradients: list[float], *, decayed: bool = True
+) -> float:
     variable = keras.Variable([1.0], dtype="float64")
-    optimizer = build_optimizer(config, [variable], [variable])
+    optimizer = build_optimizer(config, [variable], [variable] if decayed else [])
     for gradient in gradients:
         optimizer.learning_rate.assign(rate)
         optimizer.apply([tf.constant([gradient], tf.float64)], [variable])
@@ -175,6 +212,72 @@ def test_adam_takes_the_bias_corrected_step() -> None:
         expected -= 0.1 * step
     found = apply_twice(OptimConfig(optimizer="adam"), 0.1, [2.0, 3.0])
     assert found == pytest.approx(expected, rel=1e-5)
+
+
+def test_nesterov_looks_ahead() -> None:
+    found = apply_twice(OptimConfig(optimizer="nesterov", momentum=0.5), 0.1, [2.0, 3.0])
+    velocity = -0.1 * 2
+    first = 1 + 0.5 * velocity - 0.1 * 2
+    velocity = 0.5 * velocity - 0.1 * 3
+    assert found == pytest.approx(first + 0.5 * velocity - 0.1 * 3)
+
+
+def test_lamb_scales_adams_step_to_the_length_of_the_weights() -> None:
+    # One weight: the step is Adam's sign times rate times the weight.
+    found = apply_twice(OptimConfig(optimizer="lamb"), 0.1, [2.0, 3.0])
+    assert found == pytest.approx(1 * 0.9 * 0.9, rel=1e-6)
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "momentum", "nesterov", "adam", "adamw", "lamb"])
+def test_decoupled_decay_takes_rate_times_decay_of_the_decayed_weights(optimizer: str) -> None:
+    plain, config = (
+        OptimConfig(optimizer=optimizer, weight_decay=decay, weight_decay_kind="decoupled")  # type: ignore[arg-type]
+        for decay in (0.0, 0.5)
+    )
+    without = apply_twice(plain, 0.1, [2.0])
+    assert apply_twice(config, 0.1, [2.0], decayed=False) == without
+    shrunk = 1 - 0.1 * 0.5
+    expected = shrunk * without if optimizer == "lamb" else without - 0.1 * 0.5
+    assert apply_twice(config, 0.1, [2.0]) == pytest.approx(expected, rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "kind", "decoupled"),
+    [
+        ("sgd", None, False), ("adam", None, False), ("adamw", None, True), ("lamb", None, True),
+        ("lamb", "l2", False), ("adam", "decoupled", True),
+    ],
+)  # fmt: skip
+def test_weight_decay_is_of_the_optimizers_own_kind_unless_given(
+    optimizer: str, kind: str | None, decoupled: bool
+) -> None:
+    config = OptimConfig(optimizer=optimizer, weight_decay_kind=kind)  # type: ignore[arg-type]
+    assert config.decays_decoupled == decoupled
+
+
+@pytest.mark.parametrize("shape", [(5, 4), (5, 3, 4)])
+def test_smoothing_is_the_cross_entropy_against_spread_labels(shape: tuple[int, ...]) -> None:
+    rng = np.random.default_rng(0)
+    logits, labels = rng.normal(size=shape), rng.integers(0, 4, shape[:-1])
+    log = logits - np.log(np.exp(logits).sum(axis=-1, keepdims=True))
+    target = 0.7 * np.eye(4)[labels] + 0.3 / 4
+    plain = -(np.eye(4)[labels] * log).reshape(5, -1).sum(axis=1)
+    found = smoothed(tf.constant(plain), tf.constant(logits), 0.3)
+    np.testing.assert_allclose(found, -(target * log).reshape(5, -1).sum(axis=1))
+    assert smoothed(plain, logits, 0.0) is plain
+
+
+def test_the_loss_scale_halves_to_1_at_least_and_doubles_after_2000_finite_steps() -> None:
+    scale = LossScale()
+    update = tf.function(scale.update)
+    good, bad = tf.constant(True), tf.constant(False)
+    for steps, finite, expected in (
+        (1, bad, 2**14), (1999, good, 2**14), (1, bad, 2**13), (1999, good, 2**13),
+        (1, good, 2**14), (13, bad, 2), (3, bad, 1), (2000, good, 2),
+    ):  # fmt: skip
+        for _ in range(steps):
+            update(finite)
+        assert float(scale.scale.numpy()) == expected
 
 
 def test_the_first_step_of_a_warm_up_moves_the_weights() -> None:

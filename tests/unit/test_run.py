@@ -67,6 +67,18 @@ def test_a_batch_from_one_a_rank_to_the_whole_split_fits(batch: int, size: int) 
     run.check_batch(settings(global_batch=batch), 25, size)
 
 
+@pytest.mark.parametrize(("batch", "parts", "size"), [(10, 3, 1), (8, 4, 3), (2, 4, 1)])
+def test_micro_batches_are_equal_and_hold_an_example_of_each_rank(
+    batch: int, parts: int, size: int
+) -> None:
+    asked = settings(global_batch=batch, accumulate=parts)
+    assert refusal(lambda: run.check_batch(asked, 25, size)) == (
+        f"error: CONFIG: --accumulate: {parts} micro-batches of {batch} examples for {size} ranks; "
+        "let it divide the batch over all ranks, and give each rank an example of each"
+    )
+    run.check_batch(settings(global_batch=12, accumulate=4), 25, 3)
+
+
 def test_ten_examples_do_not_fill_64_on_two_ranks() -> None:
     asked = resolve_batch(settings(batch_size=64), 2)
     assert refusal(lambda: run.check_batch(asked, 10, 2)) == (
@@ -85,6 +97,10 @@ def test_ten_examples_do_not_fill_64_on_two_ranks() -> None:
         (
             {"global_batch": 10, "epochs": 1.0}, 3,
             "10 a step, 4 or 3 a rank on 3 ranks; 3 steps = 1.2 epochs",
+        ),
+        (
+            {"global_batch": 10, "epochs": 1.0, "accumulate": 2}, 3,
+            "10 a step, 4 or 2 a rank on 3 ranks; 3 steps = 1.2 epochs",
         ),
     ],
 )  # fmt: skip

@@ -8,7 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hvd_train.data.sharding import epoch_order, even_split, global_batch, total_steps
+from hvd_train.data.sharding import (
+    epoch_order,
+    even_split,
+    global_batch,
+    own_places,
+    total_steps,
+)
 
 SIZES = st.integers(1, 40)
 
@@ -134,3 +140,20 @@ def test_the_steps_are_the_fewest_that_cover_the_epochs(
 def test_a_part_of_an_epoch_is_rounded_up_to_whole_steps() -> None:
     assert total_steps(101, epochs=0.5, global_batch_size=10) == math.ceil(5.05)
     assert total_steps(10, epochs=0.01, global_batch_size=10) == 1
+
+
+@given(part=SIZES, accumulate=st.integers(1, 5), size=st.integers(1, 7))
+def test_the_ranks_share_each_micro_batch_evenly(part: int, accumulate: int, size: int) -> None:
+    batch = part * accumulate
+    places = [own_places(batch, accumulate=accumulate, rank=r, size=size) for r in range(size)]
+    micro_batches = [np.split(own, accumulate) for own in places]
+    for micro in range(accumulate):
+        shared = [own[micro] for own in micro_batches]
+        assert np.concatenate(shared).tolist() == list(range(micro * part, (micro + 1) * part))
+        assert max(map(len, shared)) - min(map(len, shared)) <= 1
+
+
+def test_without_accumulation_a_ranks_places_are_its_even_split() -> None:
+    for rank in range(3):
+        places = own_places(10, accumulate=1, rank=rank, size=3)
+        assert places.tolist() == list(even_split(10, rank=rank, size=3))

@@ -49,6 +49,27 @@ def test_the_model_computes_in_the_type_of_the_settings(dtype: str) -> None:
     assert model(np.zeros((1, 20, 80, 3), np.uint8)).dtype == dtype
 
 
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+@pytest.mark.parametrize("name", ["ctc", "linear", "tutorial"])
+def test_in_mixed_precision_weights_norms_and_logits_are_float32(name: str, dtype: str) -> None:
+    own = RunConfig(dtype=dtype)  # type: ignore[arg-type]
+    if name == "tutorial":
+        model = build_classes(CifarConfig(run=own), CLASSES).model
+    else:
+        label = dataclasses.replace(MANIFEST.label, min_length=4)  # type: ignore[type-var]
+        config = CaptchaConfig(run=own, model=name)  # type: ignore[arg-type]
+        model = build_captcha(config, dataclasses.replace(MANIFEST, label=label)).model
+    build_captcha(CaptchaConfig(), MANIFEST)  # sets the default type again
+    assert {variable.dtype for variable in model.variables} == {"float32"}
+    types = {layer.name: layer.compute_dtype for layer in model.layers if layer.weights}
+    exact = {layer for layer, of_layer in types.items() if of_layer == "float32"}
+    assert exact - {layer for layer in types if layer.startswith("norm")} == {
+        "ctc": {"characters"}, "linear": set(), "tutorial": {"softmax_linear"},
+    }[name]  # fmt: skip
+    assert set(types.values()) - {"float32"} == {dtype}
+    assert model(np.zeros((2, *model.input_shape[1:]), np.uint8)).dtype == "float32"
+
+
 def test_ctc_predicts_only_lengths_that_the_data_set_has() -> None:
     task_model = build_captcha(CaptchaConfig(), MANIFEST)
     logits = np.random.default_rng(0).normal(size=(200, 20, 3))
