@@ -153,7 +153,9 @@ class LossScale:
     """A factor that keeps small float16 gradients from being 0 (Micikevicius et al. 2018).
 
     It is halved, to 1 at least, after a gradient that isn't finite, and doubled after GROWTH_STEPS
-    finite ones in a row. It follows from the sum over ranks, so it is the same on all of them.
+    finite ones in a row. It follows from the sum over ranks, so it is the same on all of them, who
+    all skip the step that isn't finite: nothing but the scale changes, and the run goes on with the
+    next batch.
     """
 
     INITIAL = 2.0**15
