@@ -126,6 +126,8 @@ class Requests:
 
 def decide(votes: np.ndarray) -> tuple[Stop | None, bool]:
     """Returns why to stop, if at all, and whether to save, from the votes summed over ranks."""
+    if not votes.any():
+        return None, False
     *for_reasons, for_save = votes
     reasons = [stop for stop, votes in zip(REASONS, for_reasons, strict=True) if votes > 0]
     return (reasons[0] if reasons else None), for_save > 0

@@ -388,6 +388,28 @@ CASES = {
             "start a new run with --name, or bring back a copy"
         ),
     ),
+    # Starting from another run
+    "init_from_nothing": Case(
+        flags=["--init-from", "runs/other"], code=2,
+        line=says(
+            "error: CONFIG: --init-from: runs/other has no checkpoints; "
+            "name the folder of a run that saved some"
+        ),
+    ),
+    "init_from_what_others_can_write": Case(
+        flags=["--init-from", "runs/captcha", "--name", "tuned"], code=2,
+        prepare=lambda place: copy_run(place).chmod(0o757),
+        line=says(
+            "error: CONFIG: runs/captcha: other users can write to the folder; "
+            "check what is in it, then: chmod o-w runs/captcha"
+        ),
+    ),
+    "no_validation_split": Case(
+        flags=["--validation-split", "validation"], code=2,
+        line=lambda place: (
+            f"error: CONFIG: {place.data}: no split 'validation'; the splits are train, test"
+        ),
+    ),
     # Only one rank is wrong
     "other_seed_on_rank_1": Case(
         code=2, sizes=[2], flags=["--global-batch", "10"], other=lambda place: ["--seed", "1"],

@@ -4,6 +4,8 @@ import contextlib
 import io
 import math
 import os
+import shutil
+import subprocess
 from collections.abc import Callable
 from types import ModuleType
 
@@ -56,3 +58,13 @@ def data_tools() -> Callable[..., Ran]:
         return Ran(rc=rc, stdout=content(out), stderr=content(err))
 
     return run
+
+
+@pytest.fixture
+def strace() -> None:
+    """Skips where strace isn't there or may not trace."""
+    if shutil.which("strace") is None:
+        pytest.skip("needs strace, to kill a process at a system call")
+    tried = subprocess.run(["strace", "-o", "/dev/null", "true"], capture_output=True, check=False)
+    if tried.returncode:
+        pytest.skip(f"strace may not trace here: {tried.stderr.decode().strip()}")

@@ -1,24 +1,13 @@
 """A killed conversion leaves no set or a whole one; `make kill-points` tries every point."""
 
 import shutil
-import subprocess
 from collections import Counter
 from pathlib import Path
 
 import kill_points
 import pytest
 
-
-@pytest.fixture(autouse=True)
-def strace() -> None:
-    """Skips where strace isn't there or may not trace."""
-    if shutil.which("strace") is None:
-        pytest.skip("needs strace, to kill a process at a system call")
-    tried = subprocess.run(["strace", "-o", "/dev/null", "true"], capture_output=True, check=False)
-    if tried.returncode:
-        pytest.skip(f"strace may not trace here: {tried.stderr.decode().strip()}")
-
-
+pytestmark = pytest.mark.usefixtures("strace")
 SAMPLES = {
     "captcha": {"write": (1, 4, 9), "fsync": (2, 8), "rename": (1, 5), "unlink": (2, 5)},
     "captcha, --overwrite": {"renameat2": (1,), "fsync": (9, 10), "unlink": (5,), "rmdir": (1,)},

@@ -187,6 +187,15 @@ def test_the_result_is_json_with_a_final_newline(tmp_path: Path) -> None:
     ]  # fmt: skip
 
 
+def test_a_run_that_fails_before_it_has_written_anything_leaves_no_folder(tmp_path: Path) -> None:
+    with pytest.raises(ZeroDivisionError), run.sole_writer(tmp_path / "run", resume=False):
+        raise ZeroDivisionError
+    assert list(tmp_path.iterdir()) == []
+    with pytest.raises(ZeroDivisionError), opened(tmp_path / "run", settings()):
+        raise ZeroDivisionError
+    assert (tmp_path / "run" / "config.yaml").exists()
+
+
 @pytest.mark.parametrize("replaced", [True, False])
 def test_nothing_is_written_where_the_run_folder_was(tmp_path: Path, replaced: bool) -> None:
     path = tmp_path / "run"
