@@ -23,6 +23,7 @@ help:
 	@echo "make kill-checkpoints  kill writers of checkpoints, and trainers; needs strace"
 	@echo "make full-disk    convert to disks of 32 sizes, as root"
 	@echo "make rank-accuracy  train CIFAR-10 on 1, 2 and 4 ranks; takes a quarter of an hour"
+	@echo "make rank-grid    train on 1 to 41 examples, several batches and 1 to 4 ranks"
 
 env: .venv/ready
 
@@ -71,3 +72,6 @@ full-disk: env
 
 rank-accuracy: env
 	$(BIN)/python benchmarks/rank_accuracy.py --save
+
+rank-grid: env
+	$(BIN)/python benchmarks/rank_grid.py --save
