@@ -194,6 +194,9 @@ class RunConfig:
     """Epochs between evaluations; 0 evaluates only at the end."""
     log_every: int = 10
     """Steps between lines."""
+    log_all_ranks: bool = False
+    """Keep a log of every rank, its own numbers such as the wait for input in it, on its host, in
+    runs/NAME/logs/rank-N.log."""
     summary_every: int = 100
     """Steps between TensorBoard's images, histograms and sparsity; 0 writes none."""
     profile: str | None = None
@@ -330,7 +333,7 @@ class CifarConfig(TrainConfig):
 FREE_ON_RESUME = frozenset({
     "data", "memory_budget", "input_threads", "name", "runs_dir", "resume", "checkpoint_every",
     "checkpoint_minutes", "keep_checkpoints", "max_minutes", "eval_every", "log_every",
-    "summary_every", "profile", "stall_seconds", "config", "debug",
+    "log_all_ranks", "summary_every", "profile", "stall_seconds", "config", "debug",
 })  # fmt: skip
 NOT_IN_FILES = frozenset({"profile", "config", "debug"})
 OF_THIS_CALL = frozenset({"name", "runs_dir", "resume", "profile", "config", "debug"})

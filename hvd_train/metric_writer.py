@@ -1,5 +1,6 @@
 """Writes what a run measures: lines on the terminal, metrics.jsonl and TensorBoard. Chief only."""
 
+import contextlib
 import datetime
 import json
 import math
@@ -26,12 +27,43 @@ TRAIN = "train"
 """What stands for the split in the lines of training steps."""
 
 
+class RankLog:
+    """What one rank says and measures, in a file of its own; without a path, nowhere."""
+
+    def __init__(self, path: Path | None) -> None:
+        self._path = path
+        self._file = None
+        if path is not None:
+            with os_errors(path):
+                path.parent.mkdir(parents=True, exist_ok=True)
+                self._file = path.open("a", encoding="utf-8")
+            self.say(f"host {socket.gethostname()}, process {os.getpid()}")
+
+    def say(self, text: str) -> None:
+        """Writes a line with the time before it."""
+        if self._file is not None and self._path is not None:
+            with os_errors(self._path):
+                self._file.write(f"{timestamp()}: {text}\n")
+                self._file.flush()
+
+    def write(self, step: int, prefix: str, values: Mapping[str, float]) -> None:
+        """Writes numbers of one step, as this rank has them."""
+        numbers = ", ".join(f"{name} = {value:.6g}" for name, value in values.items())
+        self.say(f"step {step}, {prefix}: {numbers}")
+
+    def close(self) -> None:
+        """Closes the file."""
+        if self._file is not None:
+            self._file.close()
+
+
 class MetricWriter:
     """Writes each number once, by the same name in metrics.jsonl and in TensorBoard."""
 
-    def __init__(self, run: Path, step: int, progress: Progress | None) -> None:
+    def __init__(self, run: Path, step: int, progress: Progress | None, log: RankLog) -> None:
         self._path = run / METRICS_FILE
         self._progress = progress
+        self._log = log
         with os_errors(self._path):
             self._file = self._path.open("a", encoding="utf-8")
         self._events = run / TENSORBOARD / event_file_name()
@@ -50,6 +82,7 @@ class MetricWriter:
             prefix: "train" for a training step, else the split that was evaluated.
             values: numbers by name; one that isn't finite, which JSON doesn't know, is left out.
         """
+        self._log.write(step, prefix, values)
         values = {name: value for name, value in values.items() if math.isfinite(value)}
         line = {"step": step, "split": prefix, "time": timestamp(), **values}
         with os_errors(self._path):
@@ -75,6 +108,10 @@ class MetricWriter:
 
     def say(self, text: str) -> None:
         """Shows a line with the time before it, above the progress bar if there is one."""
+        self._log.say(text)
+        self._show_line(text)
+
+    def _show_line(self, text: str) -> None:
         line = f"{timestamp()}: {text}"
         if self._progress is None:
             print(line, flush=True)
@@ -84,7 +121,7 @@ class MetricWriter:
     def advance(self, step: int, text: str) -> None:
         """Shows the state of training: a line, or the progress bar's text on a terminal."""
         if self._progress is None:
-            self.say(f"step {step}, {text}")
+            self._show_line(f"step {step}, {text}")
         else:
             self._progress.update(self._progress.task_ids[0], completed=step, text=text)
 
@@ -95,16 +132,18 @@ class MetricWriter:
 
 
 class SilentWriter(MetricWriter):
-    """What the ranks other than the chief hold: it writes nothing."""
+    """What the ranks other than the chief hold: it writes to the rank's own log alone."""
 
-    def __init__(self) -> None:
-        pass
+    def __init__(self, log: RankLog) -> None:
+        self._log = log
 
     def write(self, step: int, prefix: str, values: Mapping[str, float]) -> None:
-        """Writes nothing."""
+        """Writes to the log."""
+        self._log.write(step, prefix, values)
 
     def say(self, text: str) -> None:
-        """Says nothing."""
+        """Says it in the log."""
+        self._log.say(text)
 
     def advance(self, step: int, text: str) -> None:
         """Shows nothing."""
@@ -115,7 +154,7 @@ class SilentWriter(MetricWriter):
 
 @contextmanager
 def open_writer(
-    run: Path, *, is_chief: bool, step: int, total_steps: int
+    run: Path, *, is_chief: bool, step: int, total_steps: int, log: Path | None = None
 ) -> Iterator[MetricWriter]:
     """Opens the run's writer on the chief, a silent one elsewhere.
 
@@ -125,16 +164,24 @@ def open_writer(
         step: updates already done; what metrics.jsonl says of later ones is taken out, since they
             are done again.
         total_steps: where the progress bar ends.
+        log: file for what this rank says and measures, if it keeps one.
     """
-    if not is_chief:
-        yield SilentWriter()
-        return
+    with contextlib.closing(RankLog(log)) as rank_log:
+        if not is_chief:
+            yield SilentWriter(rank_log)
+            return
+        with _chiefs_writer(run, step, total_steps, rank_log) as writer:
+            yield writer
+
+
+@contextmanager
+def _chiefs_writer(run: Path, step: int, total_steps: int, log: RankLog) -> Iterator[MetricWriter]:
     kept = map(json.loads, forget_lines_after(run / METRICS_FILE, step))
     # TensorBoard drops what was evaluated after `step` updates along with what is done again.
     evaluated = {line["split"] for line in kept if line["step"] == step}
     dropped = evaluations_shown(run / TENSORBOARD, step, evaluated) if evaluated else []
     progress = _progress_bar(step, total_steps) if launch_env.shows_bars() else None
-    writer = MetricWriter(run, step, progress)
+    writer = MetricWriter(run, step, progress, log)
     if dropped:
         writer.show(step, dropped)
     try:

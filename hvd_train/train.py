@@ -72,9 +72,11 @@ def train_and_evaluate(task: Task, config: C, given: Collection[str], world: Wor
         with dist.agreed(world):
             if held is not None:
                 run.write_settings(held, config)
+            log = folder / "logs" / f"rank-{world.rank}.log" if config.run.log_all_ranks else None
             opened = open_writer(
-                folder, is_chief=world.is_chief, step=progress.step, total_steps=loop.total_steps
-            )
+                folder, is_chief=world.is_chief, step=progress.step, total_steps=loop.total_steps,
+                log=log,
+            )  # fmt: skip
             writer = stack.enter_context(opened)
         return loop.run(held, writer)
 
@@ -278,7 +280,7 @@ class Loop:
         }
         speed = f"{values['examples_per_sec']:.1f} examples/sec; {sec_per_batch:.3f} sec/batch"
         words = "".join(f", {self._task.metric_in_words} = {value:.3f}" for value in shown.values())
-        with dist.agreed(self._world):
+        with liveness.work("writing metrics"), dist.agreed(self._world):
             if self._is_summarised(step) and self._summaries is not None:
                 values |= self._summaries.write(step, batch, writer)
             writer.write(step, TRAIN, values)

@@ -75,7 +75,7 @@ RUNS = {
     "by_heart": [
         "--model", "linear", "--dtype", "float64", "--steps", "100", "--augment", "none",
         "--optimizer", "momentum", "--base-lr", "0.03", "--schedule", "constant",
-        "--test-split", "train",
+        "--test-split", "train", "--log-all-ranks",
     ],
     # Each a whole epoch, read from disk.
     "accumulated": [

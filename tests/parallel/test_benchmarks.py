@@ -2,6 +2,7 @@
 
 import importlib.util
 import os
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -97,6 +98,14 @@ def test_memory_is_compared(data: Path, run_cli: Callable[..., Any]) -> None:
         run_cli, "memory.py", "--data", data, "--steps", 2, "--only", "ours", "keras-fit"
     )
     assert len([line for line in printed.splitlines() if line.startswith("| ours, mpirun | ")]) == 1
+
+
+def test_the_growth_of_memory_is_told_for_each_rank(run_cli: Callable[..., Any]) -> None:
+    printed = script(run_cli, "memory_slope.py", "--steps", 100, "--warm-up", 20, "--images", 120)
+    for rank in range(2):
+        assert re.search(
+            rf"- rank {rank}: -?\d+\.\d+ MiB per 1,000 steps .* over 80 steps, ", printed
+        )
 
 
 def test_conversions_are_timed_and_weighed(run_cli: Callable[..., Any]) -> None:

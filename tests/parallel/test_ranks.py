@@ -366,6 +366,19 @@ def test_eval_json_tells_the_last_evaluation(ranks: Ran) -> None:
     assert result["accuracy"] == evaluation["correct"] / TRAIN
 
 
+def test_each_rank_keeps_a_log_of_its_own_if_asked_to(ranks: Ran) -> None:
+    logs = ranks.folder / "by_heart" / "captcha" / "logs"
+    assert sorted(path.name for path in logs.iterdir()) == [
+        f"rank-{rank}.log" for rank in range(ranks.size)
+    ]
+    recorded = ranks.of("by_heart", "losses")[0]
+    for path in logs.iterdir():
+        text = path.read_text()
+        shown = re.findall(r": step (\d+), train: loss = ([\d.]+), .*input_wait_sec = ", text)
+        assert shown == [(str(step), f"{recorded[step]:.6g}") for step in range(0, 100, 10)]
+        assert f"of {TRAIN} right after 100 steps" in text
+
+
 # The tutorial's words
 
 TIME = r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{6}"

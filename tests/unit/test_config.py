@@ -409,7 +409,7 @@ def test_the_saved_mathematics_holds_where_no_flag_says_so() -> None:
 FREE: dict[str, Any] = {
     "data": "elsewhere", "memory_budget": 0.5, "checkpoint_every": 7, "keep_checkpoints": 9,
     "checkpoint_minutes": 2.5, "max_minutes": 50.0,
-    "eval_every": 0.25, "log_every": 3, "stall_seconds": 7.0,
+    "eval_every": 0.25, "log_every": 3, "stall_seconds": 7.0, "log_all_ranks": True,
 }  # fmt: skip
 
 

@@ -1,7 +1,10 @@
 """Each number is written once, by the same name in metrics.jsonl and in TensorBoard."""
 
 import json
+import math
+import os
 import re
+import socket
 from pathlib import Path
 
 import pytest
@@ -164,3 +167,27 @@ def test_a_folder_in_place_of_the_file_is_one_line(tmp_path: Path) -> None:
         f"error: INPUT: {tmp_path / 'metrics.jsonl'}: Is a directory; "
         "check that the path exists and its permissions"
     )
+
+
+@pytest.mark.parametrize("is_chief", [True, False])
+def test_a_ranks_log_holds_its_lines_and_numbers_and_goes_on(
+    tmp_path: Path, is_chief: bool
+) -> None:
+    log = tmp_path / "logs" / "rank-1.log"
+    for start in (0, 5):
+        with open_writer(tmp_path, is_chief=is_chief, step=start, total_steps=9, log=log) as writer:
+            writer.write(start, "train", {"loss": 4.25, "input_wait_sec": math.inf})
+            writer.advance(start, "loss = 4.25")
+            writer.say("precision @ 1 = 0.860")
+    times, lines = zip(*(line.split(": ", 1) for line in log.read_text().splitlines()), strict=True)
+    assert lines == tuple(
+        line
+        for start in (0, 5)
+        for line in (
+            f"host {socket.gethostname()}, process {os.getpid()}",
+            f"step {start}, train: loss = 4.25, input_wait_sec = inf",
+            "precision @ 1 = 0.860",
+        )
+    )
+    assert sorted(times) == list(times)
+    assert (tmp_path / "metrics.jsonl").exists() == is_chief
