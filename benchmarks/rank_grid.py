@@ -34,6 +34,10 @@ from data_tools import cli, launch_env
 
 EPOCHS = 2.3
 BATCHES = (1, 2, 3, 7)
+COUNTED = (
+    "runs trained", "examples trained on", "evaluations", "examples evaluated",
+    "runs refused by all ranks alike",
+)  # fmt: skip
 FOUND = "found "
 """Begins the line in which the chief tells what came of all runs."""
 
@@ -115,7 +119,7 @@ def train_grid(data: Path, sizes: Sequence[int], batches: Sequence[int]) -> None
     # Tracing takes longer than such a run; the loop, the order and the collectives are the same.
     tf.config.run_functions_eagerly(True)
     world = dist.init(launch)
-    totals = Counter[str]()
+    totals = Counter(dict.fromkeys(COUNTED, 0))
     with tempfile.TemporaryDirectory() as folder:
         for number, (examples, batch) in enumerate(grid(sizes, batches, world.size)):
             tested = sizes[-1 - sizes.index(examples)]
@@ -125,7 +129,7 @@ def train_grid(data: Path, sizes: Sequence[int], batches: Sequence[int]) -> None
                 "--epochs", str(EPOCHS), "--model", "linear", "--augment", "none",
                 "--runs-dir", folder, "--name", str(number), "--seed", str(number),
             ]  # fmt: skip
-            totals += train_one(flags, examples, tested, batch, world)
+            totals.update(train_one(flags, examples, tested, batch, world))
     if world.is_chief:
         counted = ", ".join(f"{count} {what}" for what, count in totals.items())
         print(f"{FOUND}{counted}", flush=True)
@@ -162,16 +166,12 @@ def train_one(
     where = f"{examples} examples, a batch of {batch}, {world.size} ranks"
     if batch > examples or batch < world.size:
         assert of_all == [[EXIT_CODES[CONFIG], [], []]] * world.size, f"{where}: not refused"
-        return Counter({"runs refused by all ranks alike": 1})
+        return Counter({COUNTED[-1]: 1})
     assert not any(code for code, *_ in of_all), f"{where}: {of_all}"
     check_trained([of_one for _, of_one, _ in of_all], examples, batch, where)
     evaluations = check_evaluated([of_one for *_, of_one in of_all], tested, where)
-    return Counter({
-        "runs trained": 1,
-        "examples trained on": len(trained) * batch,
-        "evaluations": evaluations,
-        "examples evaluated": evaluations * tested,
-    })  # fmt: skip
+    counts = (1, len(trained) * batch, evaluations, evaluations * tested)
+    return Counter(dict(zip(COUNTED[:-1], counts, strict=True)))
 
 
 def check_trained(of_ranks: list[list[list[int]]], examples: int, batch: int, where: str) -> None:
