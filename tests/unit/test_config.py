@@ -257,6 +257,27 @@ def test_settings_that_contradict_each_other_are_config(argv: list[str], reason:
     assert refusal(*argv) == f"error: CONFIG: command line: {reason}; see captcha.py --help"
 
 
+def test_no_summaries_are_every_0_steps_and_fewer_are_config() -> None:
+    assert parse("--summary-every", 0).run.summary_every == 0
+    assert refusal("--summary-every", -1) == (
+        "error: CONFIG: command line: --summary-every is -1; it must not be negative; "
+        "see captcha.py --help"
+    )
+
+
+def test_a_profile_names_the_steps_from_its_start_to_before_its_stop() -> None:
+    assert config.profiled_steps(parse("--profile", "10:12").run.profile) == range(10, 12)
+    assert config.profiled_steps(parse().run.profile) == range(0)
+
+
+@pytest.mark.parametrize("text", ["", "5", "5:", ":5", "5:5", "6:5", "a:b", "1:2:3", "1.5:2"])
+def test_a_profile_of_no_steps_is_config(text: str) -> None:
+    assert refusal(f"--profile={text}") == (
+        f"error: CONFIG: command line: --profile is {text!r}; it must be START:STOP, as 10:20; "
+        "see captcha.py --help"
+    )
+
+
 @pytest.mark.parametrize("seed", [-1, 2**31])
 def test_a_seed_that_the_generators_do_not_take_is_config(seed: int) -> None:
     assert refusal("--seed", seed) == (

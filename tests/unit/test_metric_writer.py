@@ -1,5 +1,6 @@
 """Each number is written once, by the same name in metrics.jsonl and in TensorBoard."""
 
+import io
 import json
 import math
 import os
@@ -7,12 +8,22 @@ import re
 import socket
 from pathlib import Path
 
+import numpy as np
 import pytest
+from PIL import Image
 from tensorboard.backend.event_processing.plugin_event_accumulator import EventAccumulator
+from tensorboard.compat.proto.summary_pb2 import Summary
 from tensorboard.util.tensor_util import make_ndarray
 
 from data_tools.errors import DataError
-from hvd_train.metric_writer import SilentWriter, forget_lines_after, open_writer, timestamp
+from hvd_train.metric_writer import (
+    SilentWriter,
+    evaluations_shown,
+    forget_lines_after,
+    open_writer,
+    timestamp,
+)
+from hvd_train.summaries import image_value
 
 
 def lines(run: Path) -> list[dict[str, object]]:
@@ -154,6 +165,50 @@ def test_tensorboard_shows_no_step_twice_after_going_on(tmp_path: Path) -> None:
     again = [(4, 4.5), (5, 5.5), (6, 6.5), (7, 7.5)]
     assert curve("train/loss") == [(0, 0), (1, 1), (2, 2), (3, 3), *again]
     assert curve("test/loss") == [(2, 2), (4, 4)]
+
+
+def test_going_on_keeps_the_pictures_of_its_evaluation_and_drops_later_summaries(
+    tmp_path: Path,
+) -> None:
+    def picture(tag: str, shade: int) -> Summary.Value:
+        return image_value(tag, [np.full((2, 2, 1), shade, np.uint8)])
+
+    for number, start in enumerate((0, 4, 4)):  # gone on with twice
+        with open_writer(tmp_path, is_chief=True, step=start, total_steps=9) as writer:
+            for step in range(start, 6):
+                writer.write(step, "train", {"loss": float(step)})
+                writer.show(step, [picture("images", 10 * number + step)])
+                if step % 2:
+                    writer.show(step + 1, [picture("test/confusion", 10 * number + step)])
+                    writer.write(step + 1, "test", {"loss": float(step)})
+        for events in (tmp_path / "tensorboard").glob("*.v2"):  # a second's resolution
+            events.rename(events.with_name(f"events.out.tfevents.000000000{number}.host"))
+    shown = EventAccumulator(str(tmp_path / "tensorboard"))
+    shown.Reload()
+
+    def shades(tag: str) -> list[tuple[int, int]]:
+        pictures = [(e.step, make_ndarray(e.tensor_proto)[2]) for e in shown.Tensors(tag)]
+        return [(step, Image.open(io.BytesIO(data)).getpixel((0, 0))[0]) for step, data in pictures]
+
+    assert shades("images") == [(0, 0), (1, 1), (2, 2), (3, 3), (4, 24), (5, 25)]
+    assert shades("test/confusion") == [(2, 1), (4, 3), (6, 25)]
+    assert [event.step for event in shown.Tensors("test/loss")] == [2, 4, 6]
+
+
+def test_going_on_after_a_crash_reads_what_is_whole(tmp_path: Path) -> None:
+    with open_writer(tmp_path, is_chief=True, step=0, total_steps=9) as writer:
+        writer.write(1, "test", {"loss": 1.0})
+        writer.write(1, "train", {"loss": 1.0})
+    (events,) = (tmp_path / "tensorboard").iterdir()
+    events.write_bytes(events.read_bytes()[:-5])
+    assert [value.tag for value in evaluations_shown(events.parent, 1, {"test"})] == ["test/loss"]
+
+
+def test_numbers_that_are_not_finite_are_left_out(tmp_path: Path) -> None:
+    with open_writer(tmp_path, is_chief=True, step=0, total_steps=9) as writer:
+        writer.write(1, "train", {"loss": math.nan, "gradient_norm": math.inf, "epoch": 0.5})
+    (line,) = lines(tmp_path)
+    assert {*line} == {"step", "split", "time", "epoch"}
 
 
 def test_a_folder_in_place_of_the_file_is_one_line(tmp_path: Path) -> None:
