@@ -27,6 +27,7 @@ from hvd_train import config_files, dist, run, train
 from hvd_train.config import CifarConfig
 from hvd_train.data import pipeline
 from hvd_train.data.source import Batch
+from hvd_train.resume import Progress
 from hvd_train.task import CIFAR
 from hvd_train.trainer import Trainer
 
@@ -49,7 +50,7 @@ def main() -> None:
     data = run.open_data(CIFAR, settings, world)
     trainer = Trainer(CIFAR.build(settings, data.manifest), settings)
     trainer.broadcast()
-    loop = train.Loop(CIFAR, settings, trainer, data, world)
+    loop = train.Loop(CIFAR, settings, trainer, data, world, Progress())
     steps = range(WARM_UP + arguments.rounds * arguments.steps)
     real = pipeline.prefetch(loop.own_batch, steps, pipeline.InputWait())
     synthetic = repeat(loop.own_batch(0))

@@ -158,9 +158,9 @@ class Loop:
             writer.say(f"all {done} steps are done already")
         evaluation = self._result or self._measure(self._test, lambda: False)
         assert evaluation is not None
+        memory = dist.allgather_json(memory_mib())
         split = self._seconds(done - self._start)
         writer.say(timing.describe(split))
-        memory = dist.allgather_json(memory_mib())
         resident, peak = (max(of_ranks) for of_ranks in zip(*memory, strict=True))
         writer.say(f"memory: up to {resident} MiB a rank, {peak} MiB at its peak")
         writer.say(

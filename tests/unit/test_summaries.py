@@ -49,6 +49,11 @@ def written(
     return shown, numbers
 
 
+def tags(shown: EventAccumulator) -> list[str]:
+    """All but the graph's."""
+    return [tag for tag in shown.Tags()["tensors"] if tag != "__run_graph__"]
+
+
 def tensors(shown: EventAccumulator, tag: str) -> list[np.ndarray]:
     return [make_ndarray(event.tensor_proto) for event in shown.Tensors(tag)]
 
@@ -58,14 +63,14 @@ def test_every_summary_step_shows_images_and_histograms_of_all_layers_and_variab
 ) -> None:
     shown, _ = written
     paths = [variable.path for variable in model.trainable_variables]
-    assert sorted(shown.Tags()["tensors"]) == sorted([
+    assert sorted(tags(shown)) == sorted([
         "images", *(f"activations/{name}" for name in LAYERS),
         *(f"{kind}/{path}" for kind in ("gradients", "weights") for path in paths),
     ])  # fmt: skip
-    for tag in shown.Tags()["tensors"]:
+    for tag in tags(shown):
         assert [event.step for event in shown.Tensors(tag)] == [0, 100]
     plugin = {"images": "images"}
-    for tag in shown.Tags()["tensors"]:
+    for tag in tags(shown):
         metadata = shown.SummaryMetadata(tag)
         assert metadata.plugin_data.plugin_name == plugin.get(tag, "histograms")
 
@@ -119,8 +124,8 @@ def test_sparsity_is_the_share_of_zeros_of_a_layer(
         x = layer(x)
         if layer.name in RELUS:
             zeros = float(tf.reduce_mean(tf.cast(tf.equal(x, 0), tf.float64)))
-            assert layer.name != "relu1" or 0.1 < zeros < 0.9
-            assert numbers[f"sparsity/{layer.name}"] == pytest.approx(zeros, abs=1e-3)
+            assert layer.name != "relu1" or zeros > 0.002
+            assert numbers[f"sparsity/{layer.name}"] == pytest.approx(zeros, abs=1e-4)
     assert numbers["sparsity/softmax_linear"] == 0
 
 
