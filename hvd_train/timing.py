@@ -1,9 +1,11 @@
-"""Where the time of a run went."""
+"""Where the time and the memory of a run went."""
 
+import resource
 import statistics
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import tensorflow as tf
@@ -62,3 +64,29 @@ def allreduce_seconds(tensors: Sequence[Any], *, fp16: bool) -> float:
         summed(*sent).numpy()
         times.append(time.perf_counter() - start)
     return statistics.median(times[1:])
+
+
+def memory_mib() -> tuple[int, int]:
+    """The memory that this process holds, and the most that it has held, in MiB."""
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
+    try:
+        pages = int(Path("/proc/self/statm").read_text().split()[1])
+    except OSError:
+        return peak, peak
+    return pages * resource.getpagesize() // 2**20, peak
+
+
+class Clock:
+    """Time of the steps since it was last restarted."""
+
+    def __init__(self) -> None:
+        self.restart()
+
+    def restart(self) -> None:
+        """Starts an interval of no steps."""
+        self._start = time.perf_counter()
+        self.steps = 0
+
+    def seconds_a_step(self) -> float:
+        """The mean time of a step of the interval, in seconds."""
+        return (time.perf_counter() - self._start) / max(self.steps, 1)

@@ -2,10 +2,8 @@
 
 import contextlib
 import dataclasses
-import resource
 import time
 from collections.abc import Callable, Collection, Iterator
-from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
 import keras
@@ -27,7 +25,7 @@ from hvd_train.run import Data, RunFolder
 from hvd_train.stop import Best, Requests, Stop
 from hvd_train.summaries import Smoothed, Summaries, confusion_value
 from hvd_train.task import Task
-from hvd_train.timing import TimeSplit
+from hvd_train.timing import Clock, TimeSplit
 from hvd_train.trainer import StepResult, Trainer
 
 C = TypeVar("C", bound=TrainConfig)
@@ -52,6 +50,10 @@ def train_and_evaluate(task: Task, config: C, given: Collection[str], world: Wor
     if config.run.deterministic:
         tf.config.experimental.enable_op_determinism()
     data = run.open_data(task, config, world)
+    with dist.agreed(world):
+        check_steps(
+            profiled_steps(config.run.profile), range(run.steps_of(config, len(data.train)))
+        )
     # Each rank starts from other weights; what makes them equal is the broadcast below.
     keras.utils.set_random_seed(config.run.seed + world.rank)
     with dist.agreed(world):
@@ -126,7 +128,7 @@ class Loop:
         batches = pipeline.prefetch(
             self.own_batch, steps, self._input_wait, threads=self._config.data.input_threads
         )
-        profiler = self._profiler(folder, steps)
+        profiler = self._profiler(folder)
         liveness.begin(liveness.FIRST_STEP)
         for step in steps:
             with profiler.step(step):
@@ -141,6 +143,7 @@ class Loop:
                 self._save(folder, done)
             if asked or self._is_over(done):
                 break
+        profiler.stop()
         if asked:
             self._leave(asked, done, writer)
         return self._finish(folder, done, time.perf_counter() - started, writer)
@@ -158,7 +161,7 @@ class Loop:
             writer.say(f"all {done} steps are done already")
         evaluation = self._result or self._measure(self._test, lambda: False)
         assert evaluation is not None
-        memory = dist.allgather_json(memory_mib())
+        memory = dist.allgather_json(timing.memory_mib())
         split = self._seconds(done - self._start)
         writer.say(timing.describe(split))
         resident, peak = (max(of_ranks) for of_ranks in zip(*memory, strict=True))
@@ -280,7 +283,7 @@ class Loop:
         }
         speed = f"{values['examples_per_sec']:.1f} examples/sec; {sec_per_batch:.3f} sec/batch"
         words = "".join(f", {self._task.metric_in_words} = {value:.3f}" for value in shown.values())
-        with liveness.work("writing metrics"), dist.agreed(self._world):
+        with liveness.work("writing summaries"), dist.agreed(self._world):
             if self._is_summarised(step) and self._summaries is not None:
                 values |= self._summaries.write(step, batch, writer)
             writer.write(step, TRAIN, values)
@@ -335,11 +338,11 @@ class Loop:
             of = "" if split == self._test else f"{split} "
             writer.say(f"{of}{self._task.metric_in_words} = {evaluation.accuracy:.3f}")
 
-    def _profiler(self, folder: RunFolder | None, steps: range) -> Profiler:
+    def _profiler(self, folder: RunFolder | None) -> Profiler:
         """What traces the steps that --profile names, into the run's TensorBoard folder."""
         profiled = profiled_steps(self._config.run.profile)
         with dist.agreed(self._world):
-            check_steps(profiled, steps)
+            check_steps(profiled, range(self._start, self.total_steps))
         return Profiler(folder.path / TENSORBOARD if folder else None, profiled, self._world)
 
     def _seconds(self, num_steps: int) -> dict[str, float]:
@@ -416,29 +419,3 @@ def check_finite(snapshot: Checkpoint) -> None:
                 NUMERIC, f"step {snapshot.step - 1}", f"{name} is not finite after the update",
                 fix="lower --base-lr; the last checkpoint is kept",
             )  # fmt: skip
-
-
-def memory_mib() -> tuple[int, int]:
-    """The memory that this process holds, and the most that it has held, in MiB."""
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
-    try:
-        pages = int(Path("/proc/self/statm").read_text().split()[1])
-    except OSError:
-        return peak, peak
-    return pages * resource.getpagesize() // 2**20, peak
-
-
-class Clock:
-    """Time of the steps since it was last restarted."""
-
-    def __init__(self) -> None:
-        self.restart()
-
-    def restart(self) -> None:
-        """Starts an interval of no steps."""
-        self._start = time.perf_counter()
-        self.steps = 0
-
-    def seconds_a_step(self) -> float:
-        """The mean time of a step of the interval, in seconds."""
-        return (time.perf_counter() - self._start) / max(self.steps, 1)

@@ -69,7 +69,7 @@ def shown(
     assert begun.rc == 0, begun.stderr
     events = sorted((run / "tensorboard").glob("*tfevents*"))
     first, tags = read(run)
-    kinds = {"scalars": {}, "tensors": {}}  # type: dict[str, dict[str, Any]]
+    kinds: dict[str, dict[str, Any]] = {"scalars": {}, "tensors": {}}
     for tag in tags:
         plugin = first.SummaryMetadata(tag).plugin_data.plugin_name
         found = [(e.step, make_ndarray(e.tensor_proto)) for e in first.Tensors(tag)]
@@ -94,7 +94,7 @@ def test_there_is_one_event_file_and_no_rank_is_said_to_stall(shown: Shown) -> N
 
 def test_tensorboard_has_the_numbers_of_metrics_jsonl(shown: Shown) -> None:
     expected: dict[str, list[tuple[int, float]]] = {}
-    for line in metrics(shown.run)[: 5 + 2]:  # before the resume, a line is a step or evaluation
+    for line in metrics(shown.run):
         step, split = line.pop("step"), line.pop("split")
         line.pop("time")
         for name, value in line.items():
@@ -196,3 +196,17 @@ def test_going_on_leaves_no_step_twice_and_no_evaluation_out(shown: Shown) -> No
         assert shown.again[tag] == [step for step, _ in found]
     steps = [(line["split"], line["step"]) for line in metrics(shown.run)]
     assert len(set(steps)) == len(steps)
+
+
+def test_steps_to_trace_that_are_not_done_are_config_before_anything_is_written(
+    sets: Path, tmp_path: Path, run_cli: Callable[..., Any]
+) -> None:
+    ran = run_cli([
+        "python", "hvd_train/captcha.py", "--data", sets / "captcha", "--runs-dir", tmp_path,
+        "--steps", 5, "--global-batch", BATCH, "--profile", "4:6",
+    ])  # fmt: skip
+    assert ran.rc == 2
+    assert ran.error == (
+        "error: CONFIG: --profile: 4:6, the steps done now are 0:5; choose a range within them"
+    )
+    assert list(tmp_path.iterdir()) == []
