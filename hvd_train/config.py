@@ -214,6 +214,10 @@ class RunConfig:
     stall_seconds: float = 120.0
     """Seconds without a sign of life after which a rank is taken for frozen, and the run ends;
     evaluations and checkpoints may take ten times as long. 0 switches the watchdog off."""
+    plan: bool = False
+    """Print steps, rates, memory and time of the run, from a few steps of it, and end."""
+    log_device_placement: bool = False
+    """Let TensorFlow say on which device each operation of the chief runs."""
     debug: bool = False
     """Show tracebacks."""
 
@@ -333,10 +337,11 @@ class CifarConfig(TrainConfig):
 FREE_ON_RESUME = frozenset({
     "data", "memory_budget", "input_threads", "name", "runs_dir", "resume", "checkpoint_every",
     "checkpoint_minutes", "keep_checkpoints", "max_minutes", "eval_every", "log_every",
-    "log_all_ranks", "summary_every", "profile", "stall_seconds", "config", "debug",
+    "log_all_ranks", "summary_every", "profile", "stall_seconds", "config", "plan",
+    "log_device_placement", "debug",
 })  # fmt: skip
-NOT_IN_FILES = frozenset({"profile", "config", "debug"})
-OF_THIS_CALL = frozenset({"name", "runs_dir", "resume", "profile", "config", "debug"})
+NOT_IN_FILES = frozenset({"profile", "config", "plan", "log_device_placement", "debug"})
+OF_THIS_CALL = frozenset({"name", "runs_dir", "resume"}) | NOT_IN_FILES
 # The global batch is resolved when a run's settings are saved, and says it all.
 NOT_SAVED = OF_THIS_CALL | {"batch_size"}
 # Settings that may differ between ranks, since hosts may hold their files in different places.

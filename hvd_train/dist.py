@@ -52,13 +52,20 @@ class World:
         return self.rank == 0
 
 
-def init(launch: LaunchEnv, *, debug: bool = False) -> World:
+def init(launch: LaunchEnv, *, debug: bool = False, log_devices: bool = False) -> World:
     """Starts Horovod and takes this rank's GPU, if the host has any.
+
+    Args:
+        launch: how the launcher started this process.
+        debug: show the traceback of an error that is agreed on.
+        log_devices: let TensorFlow say on which device each operation of this rank runs.
 
     Raises:
         DataError: CONFIG when Horovod doesn't see the processes that the launcher started, or when
             the host has fewer GPUs than ranks.
     """
+    if log_devices:  # before the first operation, or it has no effect
+        tf.debugging.set_log_device_placement(True)
     gloo = os.environ.get("HOROVOD_CONTROLLER") == "gloo"
     if gloo and launch.size > 1 and launch.launcher != launch_env.HOROVODRUN_GLOO:
         # Told to use Gloo, Horovod doesn't ask MPI, and fails later inside MPI.

@@ -71,6 +71,8 @@ def settle(settings: C, given: Collection[str], folder: Path, world: World) -> t
         DataError: CONFIG when the run exists and isn't to be resumed, or a setting that changes its
             mathematics differs from the saved one.
     """
+    if settings.run.plan and not settings.run.resume:  # whatever is in the folder
+        return config_files.resolve_batch(settings, world.size), False
     saved: dict[str, Any] | None = None
     with dist.agreed(world):
         if world.is_chief:

@@ -40,9 +40,13 @@ def _train(argv: Sequence[str], prog: str, config_type: type[TrainConfig], task_
         fault = error
         if launch.size == 1:
             raise
+    log_devices = settings is not None and settings.run.log_device_placement and launch.rank == 0
+    if log_devices:
+        # TensorFlow tells it as information, which threads.configure would have it keep back.
+        os.environ["TF_CPP_MIN_LOG_LEVEL"] = "0"
     chosen = threads.configure(launch)
     dist = import_trainer("hvd_train.dist")
-    world = dist.init(launch, debug="--debug" in argv)
+    world = dist.init(launch, debug="--debug" in argv, log_devices=log_devices)
     dist.agree(world, fault)
     assert settings is not None
     if world.is_chief:

@@ -38,10 +38,10 @@ class TaskModel:
     """
 
     model: keras.Model
-    train_inputs: Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray]
-    eval_inputs: Callable[[np.ndarray], np.ndarray]
+    train_inputs: Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray] = lambda x, *_: x
+    eval_inputs: Callable[[np.ndarray], np.ndarray] = lambda x: x
     losses: Callable[[Any, Any], Any]
-    decayed: Sequence[keras.Variable]
+    decayed: Sequence[keras.Variable] = ()
     predict: Callable[[np.ndarray], np.ndarray]
     mixup: Callable[[PrepareBatch, np.ndarray, np.ndarray], Batch] | None = None
 
@@ -78,10 +78,10 @@ class Task:
 
     name: str
     kind: str
-    metric: str
-    metric_in_words: str
-    shown_each_step: bool
-    how_to_make_data: tuple[str, ...]
+    metric: str = "accuracy"
+    metric_in_words: str = "accuracy"
+    shown_each_step: bool = False
+    how_to_make_data: tuple[str, ...] = ("data_tools --help",)
     make_data: Callable[[Path], None] | None = None
     build: Callable[[Any, Manifest], TaskModel]
 
@@ -129,7 +129,6 @@ def build_captcha(config: TrainConfig, manifest: Manifest) -> TaskModel:
     return TaskModel(
         model=model,
         train_inputs=train_inputs,
-        eval_inputs=lambda images: images,
         losses=losses,
         decayed=[v for v in model.trainable_variables if v.path.endswith("/kernel")],
         predict=predict,
@@ -215,8 +214,6 @@ def build_classes(config: TrainConfig, manifest: Manifest) -> TaskModel:
 CAPTCHA = Task(
     name="captcha",
     kind="captcha",
-    metric="accuracy",
-    metric_in_words="accuracy",
     shown_each_step=True,
     how_to_make_data=(
         "data_tools make-captcha captcha-images",

@@ -11,7 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from data_tools.errors import CONFIG, NUMERIC, DataError, os_errors
-from hvd_train import checkpoint, dist, liveness, optim, resume, run, stop, timing
+from hvd_train import checkpoint, dist, liveness, optim, plan, resume, run, stop, timing
 from hvd_train.checkpoint import Checkpoint
 from hvd_train.config import TrainConfig, profiled_steps
 from hvd_train.data import pipeline, sharding
@@ -31,7 +31,9 @@ from hvd_train.trainer import StepResult, Trainer
 C = TypeVar("C", bound=TrainConfig)
 
 
-def train_and_evaluate(task: Task, config: C, given: Collection[str], world: World) -> Evaluation:
+def train_and_evaluate(
+    task: Task, config: C, given: Collection[str], world: World
+) -> Evaluation | None:
     """Trains a task to its last step and evaluates the result once; a collective.
 
     Args:
@@ -42,7 +44,7 @@ def train_and_evaluate(task: Task, config: C, given: Collection[str], world: Wor
         world: the ranks.
 
     Returns:
-        The evaluation of the last checkpoint on the test split.
+        The evaluation of the last checkpoint on the test split; None after `--plan`.
     """
     folder = config.run.runs_dir / (config.run.name or task.name)
     config, exists = run.settle(config, given, folder, world)
@@ -64,13 +66,17 @@ def train_and_evaluate(task: Task, config: C, given: Collection[str], world: Wor
     with contextlib.ExitStack() as stack:
         held: RunFolder | None = None  # by the chief alone
         with dist.agreed(world):
-            if world.is_chief:
+            if world.is_chief and not config.run.plan:
                 held = stack.enter_context(run.sole_writer(folder, resume=config.run.resume))
         progress = resume.start(trainer, data, folder, config, world, exists=exists)
         if world.is_chief:
             lines = [*run.describe(config, data, world), optim.describe_rate(config.optim)]
             print("\n".join(lines), flush=True)
         loop = Loop(task, config, trainer, data, world, progress)
+        if config.run.plan:
+            total = loop.total_steps
+            plan.tell(loop.own_batch, trainer, config, data, world, total_steps=total)
+            return None
         with dist.agreed(world):
             if held is not None:
                 run.write_settings(held, config)

@@ -129,6 +129,11 @@ class MemorySource:
         """The number of examples."""
         return len(self._images)
 
+    @property
+    def nbytes(self) -> int:
+        """The memory that it holds, in bytes."""
+        return self._images.nbytes + self._labels.nbytes
+
     def gather(self, ids: np.ndarray) -> Batch:
         """Returns the examples with these numbers, in this order."""
         return Batch(np.asarray(ids), self._images[ids], self._labels[ids])

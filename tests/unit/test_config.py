@@ -98,6 +98,7 @@ def test_the_file_is_checked_like_flags(tmp_path: Path) -> None:
         ("no-shuffle: false\n", "no_shuffle: no such setting"),
         ("config: other.yaml\n", "config: no such setting"),
         ("debug: true\n", "debug: no such setting"),
+        ("plan: true\n", "plan: no such setting"),
         ("shuffle:\n", "shuffle: it has no value"),
         ('shuffle: "false"\n', "shuffle: 'false'; it must be true or false"),
         ("name: yes\n", "name: True; it must be no truth value"),
