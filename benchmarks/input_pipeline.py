@@ -5,7 +5,8 @@
 Both read CIFAR-10 records and make distorted, standardised batches of 128: ours from a data set
 folder in memory, the tutorial's image by image in tf.data from the binary file, as its
 cifar10_input.py and the guide of tf.data have it. Nothing is trained. Prints images/s of one core,
-the ratio for each of the interleaved rounds, and how near our bytes come to a plain copy.
+the ratio for each of the interleaved rounds, how near our bytes come to a plain copy, and what each
+of the augmentations takes an image.
 """
 
 import argparse
@@ -27,7 +28,7 @@ from harness import add_save, report, summary
 from data_tools import convert_cifar, manifest
 from data_tools.flags import CifarToTfrecord
 from hvd_train.data import augment, sharding
-from hvd_train.data.source import open_source
+from hvd_train.data.source import Batch, open_source
 
 BATCH, SIZE = 128, 24
 CLASSES, RECORD_BYTES = 10, 3073
@@ -56,8 +57,36 @@ def main() -> None:
         summary("the tutorial's, images/s", tutorial_rates),
         summary("ours / the tutorial's (target 10)", [a / b for a, b, _ in rounds]),
         summary("our bytes / those of a copy", shares),
+        *augmentations(arguments.rounds, arguments.seconds),
     ]
     report(lines, save=arguments.save)
+
+
+def augmentations(rounds: int, seconds: float) -> list[str]:
+    """Times each augmentation alone, on batches of 128 of CIFAR's and of captchas' size."""
+    rng = np.random.default_rng(0)
+    ids, epochs = np.arange(BATCH) * 50, np.zeros(BATCH, int)
+    drawn: dict[str, Any] = {"seed": 0, "num_examples": 50 * BATCH}
+    squares, captchas = (
+        rng.integers(0, 256, (BATCH, height, width, 3), np.uint8)
+        for height, width in ((32, 32), (20, 80))
+    )
+    whole = Batch(ids, augment.center(squares, size=32), np.zeros((BATCH, 1), np.int32))
+    calls: dict[str, Callable[[int], Any]] = {
+        "distort 24": lambda _: augment.distort(squares, ids, epochs, size=SIZE, **drawn),
+        "crop 32": lambda _: augment.random_crop(squares, ids, epochs, size=32, **drawn),
+        "cutout 8": lambda _: augment.cutout(whole.images, ids, epochs, side=8, **drawn),
+        "mixup of images that are there": lambda _: augment.mixup(
+            lambda *_: whole, ids, epochs, alpha=0.2, num_classes=CLASSES, **drawn
+        ),
+        "shift 80x20": lambda _: augment.shift(captchas, ids, epochs, **drawn),
+        "rotate 80x20": lambda _: augment.rotate(captchas, ids, epochs, **drawn),
+        "noise 80x20": lambda _: augment.noise(captchas, ids, epochs, **drawn),
+    }
+    return [
+        summary(f"{name}, us an image", [1e6 / rate(call, seconds / 10) for _ in range(rounds)])
+        for name, call in calls.items()
+    ]
 
 
 def write_records(path: Path, count: int) -> Path:

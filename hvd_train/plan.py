@@ -55,7 +55,7 @@ def tell(
         return
     batch = config.optim.global_batch
     assert batch is not None
-    share = len(even_split(batch, rank=0, size=world.size))
+    share = -(-len(even_split(batch, rank=0, size=world.size)) // config.optim.accumulate)
     model = trainer.task_model.model
     lines = [
         f"model: {model.name}, {model.count_params():,} parameters",
@@ -114,7 +114,7 @@ def describe_memory(trainer: Trainer, data: Data, share: int, peak: int) -> str:
     Args:
         trainer: of the run.
         data: its data set.
-        share: examples a rank and step.
+        share: examples that a rank works on at a time.
         peak: what a rank has held at most, in MiB.
     """
     state = trainer.snapshot(0, {})
@@ -126,7 +126,7 @@ def describe_memory(trainer: Trainer, data: Data, share: int, peak: int) -> str:
     model = trainer.task_model.model
     gradients = sum(array_bytes(v.shape, v.dtype) for v in model.trainable_variables)
     parts = {
-        "data set": sum(held_bytes(source) for source in (data.train, data.test)),
+        "data set": sum(map(held_bytes, (data.train, data.validation, data.test))),
         "weights, optimizer and averages": kept,
         "gradients": gradients,
         f"activations of {share} examples": share * activation_bytes(model),
@@ -135,8 +135,8 @@ def describe_memory(trainer: Trainer, data: Data, share: int, peak: int) -> str:
     return f"memory a rank, estimated: {told}; these steps took up to {peak} MiB in all"
 
 
-def held_bytes(source: Source) -> int:
-    """Returns the size of a split that is held in memory; 0 of one that is read from disk."""
+def held_bytes(source: Source | None) -> int:
+    """Returns the bytes of a split held in memory; 0 if it is read from disk or there is none."""
     return source.nbytes if isinstance(source, MemorySource) else 0
 
 
