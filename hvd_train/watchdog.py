@@ -14,7 +14,6 @@ import os
 import secrets
 import selectors
 import socket
-import sys
 import threading
 import time
 
@@ -96,11 +95,16 @@ class Watch:
     def _end(self, error: DataError) -> None:
         raise NotImplementedError
 
-    def _exit(self) -> None:
+    def _speak(self, error: DataError) -> None:
+        """Prints the line, or ends without it where nobody reads standard error any more."""
+        timer = threading.Timer(EXPLAIN_SECONDS, self._exit)
+        timer.daemon = True
+        timer.start()
+        error.print()
+
+    @staticmethod
+    def _exit() -> None:
         """Ends the process from this thread; the main thread may wait in C code for ever."""
-        if sys.stdout is not None:
-            with contextlib.suppress(OSError, ValueError):
-                sys.stdout.flush()
         os._exit(EXIT_CODES[RANK])
 
     def _unexplained(self) -> DataError:
@@ -214,7 +218,7 @@ class ChiefWatch(Watch):
         with self._lock:
             if self._closing:
                 return
-            error.print()
+            self._speak(error)
             for connection in self._others:
                 connection.send({"end": True})
             deadline = time.monotonic() + BEAT
@@ -272,7 +276,7 @@ class FollowerWatch(Watch):
         time.sleep(min(self._rank - 1, 10) * 0.5)
         with self._lock:
             if not self._closing:
-                error.print()
+                self._speak(error)
                 self._exit()
 
 
