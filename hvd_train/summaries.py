@@ -69,7 +69,7 @@ class Summaries:
         self._model = task_model.model
         taps = {layer.name: layer.output for layer in self._model.layers if activates(layer)}
         self._last = self._model.layers[-1].name
-        self._tapped = keras.Model(self._model.inputs, {**taps, self._last: self._model.output})
+        self._tapped = keras.Model(self._model.inputs, {**taps, self._last: self._model.outputs[0]})
         self._compiled = tf.function(self._look)
 
     def write(self, step: int, batch: Batch, writer: MetricWriter) -> dict[str, float]:

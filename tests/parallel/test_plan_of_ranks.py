@@ -7,7 +7,8 @@ from typing import Any
 
 Commands = Callable[..., Any]
 
-PLAN = r"""model: tutorial, 1,756,426 parameters
+PLAN = (
+    r"""model: tutorial, 1,756,426 parameters
 rate by epoch:
     0\.00  0\.00096689 ##
     0\.40   0\.0048345 #{10}
@@ -20,12 +21,13 @@ rate by epoch:
     3\.17    0\.019531 #{40}
     3\.56    0\.019531 #{40}
     3\.96    0\.019531 #{40}
-memory a rank, estimated: 0 MiB data set, 13 MiB weights, optimizer and averages, 7 MiB gradients, \
-4 MiB activations of 5 examples; these steps took up to \d{3,4} MiB in all
-time, estimated from 10 steps: \d+\.\d{3} s a step, \d+ examples/sec; 41 steps take \
-0:\d\d:\d\d, and evaluations and checkpoints more
-nothing is written; without --plan the run starts
 """
+    r"memory a rank, estimated: 0 MiB data set, 13 MiB weights, optimizer and averages, 7 MiB "
+    r"gradients, 4 MiB activations of 5 examples; these steps took up to \d{3,4} MiB in all\n"
+    r"time, estimated from 10 steps: \d+\.\d{3} s a step, \d+ examples/sec; 41 steps take "
+    r"\d:\d\d:\d\d, and evaluations and checkpoints more\n"
+    r"nothing is written; without --plan the run starts\n"
+)
 
 
 def test_a_plan_on_two_ranks_leaves_no_folder_and_one_that_exists_as_it_is(
