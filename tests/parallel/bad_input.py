@@ -391,6 +391,7 @@ CASES = {
     # Starting from another run
     "init_from_nothing": Case(
         flags=["--init-from", "runs/other"], code=2,
+        prepare=lambda place: (place.cwd / "runs").mkdir(),
         line=says(
             "error: CONFIG: --init-from: runs/other has no checkpoints; "
             "name the folder of a run that saved some"

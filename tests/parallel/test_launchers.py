@@ -280,7 +280,7 @@ class TestResume:
 
     def test_the_result_is_the_same(self, both: tuple[Run, Run]) -> None:
         resumed, whole = (run.result for run in both)
-        of_the_process = {"time": "", "memory_mib": []}
+        of_the_process = {"time": "", "memory_mib": [], "seconds": []}
         assert {**resumed, **of_the_process} == {**whole, **of_the_process}
 
     def test_it_goes_on_from_the_last_checkpoint_and_says_so(self, both: tuple[Run, Run]) -> None:
