@@ -1,4 +1,4 @@
-"""What one rank does for test_stop.py: runs that are stopped and gone on with, in turn.
+"""What one rank does for test_stopped_ranks.py: runs that are stopped and gone on with, in turn.
 
 python stop_ranks.py OUT [HANDED] runs under mpirun or alone. A run is in OUT/runs/NAME; what a case
 of it printed, and its exit code, in OUT/NAME-RANK.out, .err and .code, and its resume's in
