@@ -34,6 +34,7 @@ from PIL import Image
 
 from data_tools import convert_captcha, convert_cifar, generate, launch_env, ranks
 from data_tools.flags import CaptchaToTfrecord, CifarToTfrecord, MakeCaptcha
+from data_tools.ranks import ALONE, Ranks
 
 RECORD, PIXELS = 3073, 32 * 32
 SHARDS = 8
@@ -229,12 +230,13 @@ def captcha(folder: Path, arguments: argparse.Namespace) -> list[str]:
     ]  # fmt: skip
 
 
-def convert_anew(images: Path, *, workers: int) -> float:
+def convert_anew(images: Path, *, workers: int, ranks: Ranks = ALONE) -> float:
     """Converts a folder of captchas; returns the seconds, without those to remove an old set."""
     labels, out = images / "labels.csv", images.with_name(images.name + "-set")
-    shutil.rmtree(out, ignore_errors=True)
+    if ranks.rank == 0:
+        shutil.rmtree(out, ignore_errors=True)
     command = CaptchaToTfrecord(images=images, labels=labels, out=out, workers=workers)
-    return seconds_of(lambda: convert_captcha.main(command))
+    return seconds_of(lambda: convert_captcha.main(command, ranks))
 
 
 def decode_all(paths: Sequence[Path]) -> None:
@@ -257,11 +259,11 @@ def run_ranks(images: Path) -> float:
 def time_ranks(images: Path) -> None:
     """What each rank of `run_ranks` does."""
 
-    def convert_twice() -> None:
-        times = [convert_anew(images, workers=1) for _ in range(2)]
+    def convert_twice(ranks: Ranks) -> None:
+        times = [convert_anew(images, workers=1, ranks=ranks) for _ in range(2)]
         print(times[-1], flush=True)
 
-    ranks.run(launch_env.read(), convert_captcha.__name__, convert_twice)
+    ranks.run(launch_env.read(), convert_twice)
 
 
 # Memory

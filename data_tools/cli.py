@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 from data_tools import launch_env, ranks
 from data_tools.errors import parse_flags, run_main, unknown_command
+from data_tools.ranks import Ranks
 
 COMMANDS = {
     "download": ("data_tools.download", "Download", "download CIFAR-10 or CIFAR-100"),
@@ -37,11 +38,8 @@ COMMANDS = {
 }  # fmt: skip
 """Module, flags and summary; only the module that is asked for is imported."""
 
-SHARED = (
-    "make-captcha", "captcha-to-tfrecord", "cifar-to-tfrecord", "folder-to-tfrecord",
-    "svhn-to-tfrecord", "reshard",
-)  # fmt: skip
-"""Commands whose work several ranks share; of the last two rank 0 does it all, or each would."""
+SHARED = ("make-captcha", "captcha-to-tfrecord", "cifar-to-tfrecord", "folder-to-tfrecord")
+"""Commands whose work several ranks share; the others rank 0 does alone."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -52,6 +50,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     # A scheduler's SIGTERM is answered as Ctrl-C is: what is unfinished gets removed.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
+    if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:  # see __main__.py
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     return run_main(lambda: _run(argv), debug="--debug" in argv)
 
 
@@ -68,17 +68,21 @@ def usage() -> str:
 def _run(argv: Sequence[str]) -> None:
     name, *words = argv or [""]
     if name in ("-h", "--help"):
-        print(usage())
+        if launch_env.is_first_rank():
+            print(usage())
         return
-    if name not in COMMANDS:
-        raise unknown_command(name, COMMANDS)
-    launch = launch_env.read() if name in SHARED else launch_env.ALONE
-    ranks.run(launch, COMMANDS[name][0], lambda: _run_command(name, words))
+    launch = launch_env.read()
+    if name in SHARED:
+        ranks.run(launch, lambda ranks: _run_command(name, words, ranks))
+    elif launch.rank == 0:
+        if name not in COMMANDS:
+            raise unknown_command(name, COMMANDS)
+        _run_command(name, words)
 
 
-def _run_command(name: str, words: Sequence[str]) -> None:
+def _run_command(name: str, words: Sequence[str], *ranks: Ranks) -> None:
     from data_tools import flags  # and with it tyro, which `data_tools --help` doesn't need
 
     module_name, flags_name, _ = COMMANDS[name]
     command = parse_flags(getattr(flags, flags_name), prog=f"data_tools {name}", argv=words)
-    importlib.import_module(module_name).main(command)
+    importlib.import_module(module_name).main(command, *ranks)

@@ -28,7 +28,7 @@ def progress(title: str, total: int, *, unit: str = BYTES, done: int = 0) -> Ite
     """Shows how much of a work is done, its rate and the time left, while the block runs.
 
     On a terminal that is a bar, which goes when the work is done; elsewhere a line on standard
-    error every half a minute.
+    error every half a minute, under mpirun of rank 0, for its part of the work.
 
     Args:
         title: the work, such as "verifying".
@@ -49,8 +49,10 @@ def progress(title: str, total: int, *, unit: str = BYTES, done: int = 0) -> Ite
         with _bar(title, total, text) as show:
             show(done)
             yield _Meter(done, BAR_SECONDS, show).advance
-    else:
+    elif launch_env.is_first_rank():
         yield _Meter(done, LINE_SECONDS, lambda now: to_stderr(f"{title}: {text(now)}")).advance
+    else:
+        yield lambda _: None
 
 
 def describe(done: int, total: int, rate: float, unit: str) -> str:

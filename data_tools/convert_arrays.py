@@ -4,7 +4,7 @@ Images are stored raw and are of one size, so that records are rows of one lengt
 """
 
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +12,7 @@ from pathlib import Path
 import data_tools
 from data_tools import schema, tfrecord
 from data_tools.manifest import ImageSpec, Manifest
+from data_tools.ranks import ALONE, Ranks
 from data_tools.sources.batch import Batch
 from data_tools.writer import (
     ShardWriter,
@@ -59,13 +60,34 @@ class Examples:
 
 
 def write_splits(
-    folder: Path, splits: Mapping[str, Examples], *, shards: int, workers: int
+    folder: Path,
+    splits: Mapping[str, Examples],
+    *,
+    shards: int,
+    workers: int,
+    ranks: Ranks = ALONE,
 ) -> dict[str, list[WrittenShard]]:
-    """Writes the shards of all splits, several at a time, under temporary names."""
+    """Writes the shards of all splits, several at a time, under temporary names.
+
+    Returns:
+        What was written, in order; nothing on ranks above 0.
+    """
     tasks = cut(folder, splits, shards)
-    # Threads, not processes: checksums, hashes and writes let go of Python's lock.
-    with ThreadPoolExecutor(workers) as pool:
-        return by_split(tasks, pool.map(lambda task: write_shard(*task[1:]), tasks))
+
+    def write(own: Sequence[Task]) -> list[WrittenShard]:
+        # Threads, not processes: checksums, hashes and writes let go of Python's lock.
+        with ThreadPoolExecutor(workers if ranks.size == 1 else 1) as pool:
+            return list(pool.map(lambda task: write_shard(*task[1:]), own))
+
+    written = ranks.share(
+        tasks, write,
+        plan=[(split, len(examples)) for split, _, examples in tasks],
+        to_json=WrittenShard.to_json, from_json=WrittenShard.from_json,
+    )  # fmt: skip
+    by_split: dict[str, list[WrittenShard]] = {}
+    for (split, _, _), shard in zip(tasks, written, strict=not ranks.rank):
+        by_split.setdefault(split, []).append(shard)
+    return by_split
 
 
 Task = tuple[str, Path, Examples]
@@ -79,14 +101,6 @@ def cut(folder: Path, splits: Mapping[str, Examples], shards: int) -> list[Task]
         for split, examples in splits.items()
         for index, rows in enumerate(split_evenly(len(examples), shards))
     ]
-
-
-def by_split(tasks: Sequence[Task], done: Iterable[WrittenShard]) -> dict[str, list[WrittenShard]]:
-    """Returns the shards of each split, given what each task wrote."""
-    written: dict[str, list[WrittenShard]] = {}
-    for (split, _, _), shard in zip(tasks, done, strict=True):
-        written.setdefault(split, []).append(shard)
-    return written
 
 
 def write_shard(path: Path, examples: Examples) -> WrittenShard:

@@ -23,6 +23,7 @@ from data_tools.convert_images import (
 from data_tools.errors import CONFIG, INPUT, LABEL, DataError
 from data_tools.flags import CaptchaToTfrecord
 from data_tools.manifest import LabelSpec
+from data_tools.ranks import ALONE, Ranks
 from data_tools.sources.captcha import Fault, ImageFolder, labels_from_names, read_labels
 from data_tools.sources.rows import Row, Rows
 from data_tools.writer import atomic_folder, check_inputs_stay
@@ -35,7 +36,7 @@ DECISIVE = (
 UNNAMED_SHOWN = 5
 
 
-def main(command: CaptchaToTfrecord) -> None:
+def main(command: CaptchaToTfrecord, ranks: Ranks = ALONE) -> None:
     """Runs the command."""
     shares = parse_split(command.split)
     labels = [("labels", command.labels)] if command.label_from_name is None else []
@@ -51,8 +52,10 @@ def main(command: CaptchaToTfrecord) -> None:
     parts = group(rows, split_of) if split_of else [(shares, rows)]
     splits = [split for spread, _ in parts for split in spread]
     record = functools.partial(schema.captcha_record, charset=spec.charset)
-    with atomic_folder(command.out, overwrite=command.overwrite) as incomplete:
-        written = convert_rows(incomplete, command.images, parts, record, command)
+    with atomic_folder(command.out, overwrite=command.overwrite, rank=ranks.rank) as incomplete:
+        written = convert_rows(incomplete, command.images, parts, record, command, ranks)
+        if ranks.rank:
+            return
         faults += [fault for chunk in written for fault in chunk.faults]
         faults.sort(key=lambda fault: fault.number)
         refuse_faults(faults, origin.path, among, skip_bad=command.skip_bad)

@@ -21,6 +21,7 @@ from data_tools.convert_images import (
 )
 from data_tools.errors import CONFIG, INPUT, LABEL, DataError
 from data_tools.flags import FolderToTfrecord
+from data_tools.ranks import ALONE, Ranks
 from data_tools.sources.captcha import Fault, ImageFolder, composed, read_labels
 from data_tools.sources.folder import ClassFolders, name_fault
 from data_tools.sources.rows import Row, Rows
@@ -61,7 +62,7 @@ class Images:
         return set().union(*(rows.labels() for _, rows in self.parts))
 
 
-def main(command: FolderToTfrecord) -> None:
+def main(command: FolderToTfrecord, ranks: Ranks = ALONE) -> None:
     """Runs the command."""
     sources = [("source", command.src), *([("labels", command.labels)] if command.labels else [])]
     check_inputs_stay(command.out, sources)
@@ -70,8 +71,10 @@ def main(command: FolderToTfrecord) -> None:
     numbers = {name: number for number, name in enumerate(classes)}
     record = functools.partial(class_record, numbers=numbers)
     splits = list(dict.fromkeys(split for shares, _ in found.parts for split in shares))
-    with atomic_folder(command.out, overwrite=command.overwrite) as incomplete:
-        written = convert_rows(incomplete, command.src, found.parts, record, command)
+    with atomic_folder(command.out, overwrite=command.overwrite, rank=ranks.rank) as incomplete:
+        written = convert_rows(incomplete, command.src, found.parts, record, command, ranks)
+        if ranks.rank:
+            return
         faults = found.faults + [fault for chunk in written for fault in chunk.faults]
         faults.sort(key=lambda fault: fault.number)
         where = command.labels or command.src

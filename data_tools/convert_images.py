@@ -4,6 +4,7 @@ Each image is read, checked and decoded once. What a label is and how it becomes
 command's own.
 """
 
+import dataclasses
 import hashlib
 import re
 from collections import Counter
@@ -16,9 +17,10 @@ import numpy as np
 
 import data_tools
 from data_tools import images
-from data_tools.errors import CONFIG, INPUT, DataError
+from data_tools.errors import CONFIG, INPUT, DataError, Kind
 from data_tools.flags import ImageFlags, StoringFlags
 from data_tools.manifest import ImageSpec, LabelSpec, Manifest
+from data_tools.ranks import Ranks
 from data_tools.sources.captcha import Fault
 from data_tools.sources.rows import Rows
 from data_tools.workers import run_tasks
@@ -137,6 +139,28 @@ class ConvertedChunk:
     encodings: set[str] = field(default_factory=set)
     digest: bytes = b""
 
+    def to_json(self) -> dict[str, Any]:
+        """The same as a value of JSON, for another rank."""
+        return {
+            "shards": {split: shard.to_json() for split, shard in self.shards.items()},
+            "faults": [dataclasses.astuple(fault) for fault in self.faults],
+            "sizes": [[*size, count, self.first_of[size]] for size, count in self.sizes.items()],
+            "encodings": sorted(self.encodings),
+            "digest": self.digest.hex(),
+        }
+
+    @classmethod
+    def from_json(cls, value: dict[str, Any]) -> "ConvertedChunk":
+        """What `to_json` made a value of JSON of."""
+        return cls(
+            shards={name: WrittenShard.from_json(own) for name, own in value["shards"].items()},
+            faults=[Fault(number, Kind(kind), *rest) for number, kind, *rest in value["faults"]],
+            sizes=Counter({(w, h): count for w, h, count, _ in value["sizes"]}),
+            first_of={(w, h): first for w, h, _, first in value["sizes"]},
+            encodings=set(value["encodings"]),
+            digest=bytes.fromhex(value["digest"]),
+        )
+
 
 def convert_rows(
     folder: Path,
@@ -144,6 +168,7 @@ def convert_rows(
     parts: Sequence[tuple[dict[str, float], Rows]],
     record: Callable[[bytes, str], bytes],
     flags: ImageFlags,
+    ranks: Ranks,
 ) -> list[ConvertedChunk]:
     """Writes the shards under temporary names, several at a time.
 
@@ -153,6 +178,10 @@ def convert_rows(
         parts: rows, with the shares of the splits that they are spread over.
         record: as `Chunk` says.
         flags: of the command.
+        ranks: which share the work.
+
+    Returns:
+        What was written, in order; nothing on ranks above 0.
     """
     check_frame(flags)
     cut = [
@@ -167,7 +196,12 @@ def convert_rows(
         )
         for index, (shares, rows) in enumerate(cut)
     ]  # fmt: skip
-    return list(run_tasks(convert_chunk, chunks, workers=flags.workers, title="converting"))
+    workers = flags.workers if ranks.size == 1 else 1
+    return ranks.share(
+        chunks, lambda own: run_tasks(convert_chunk, own, workers=workers, title="converting"),
+        plan=[(chunk.shares, chunk.rows.digest()) for chunk in chunks],
+        to_json=ConvertedChunk.to_json, from_json=ConvertedChunk.from_json,
+    )  # fmt: skip
 
 
 def check_frame(flags: ImageFlags) -> None:

@@ -12,6 +12,7 @@ from data_tools.console import print_result
 from data_tools.durable import write_synced
 from data_tools.errors import CONFIG, DataError
 from data_tools.flags import MakeCaptcha
+from data_tools.ranks import ALONE, Ranks
 from data_tools.workers import run_tasks
 from data_tools.writer import atomic_folder
 
@@ -31,17 +32,23 @@ _NO_CHARACTER = "\U0010ffff"
 """No font has it: what is drawn in its place is what is drawn for all that a font lacks."""
 
 
-def main(command: MakeCaptcha) -> None:
+def main(command: MakeCaptcha, ranks: Ranks = ALONE) -> None:
     """Runs the command."""
     check_size(command)
     check_fonts(command)
     starts = range(0, command.count, IMAGES_A_TASK)
-    with atomic_folder(command.out) as folder:
+    with atomic_folder(command.out, rank=ranks.rank) as folder:
         tasks = [
             DrawTask(folder, start, min(start + IMAGES_A_TASK, command.count), command)
             for start in starts
         ]
-        drawn = run_tasks(draw_images, tasks, workers=command.workers, title="drawing")
+        workers = command.workers if ranks.size == 1 else 1
+        drawn = ranks.share(
+            tasks, lambda own: run_tasks(draw_images, own, workers=workers, title="drawing"),
+            plan=len(tasks), to_json=lambda labels: labels, from_json=lambda labels: labels,
+        )  # fmt: skip
+        if ranks.rank:
+            return
         labels = [label for some in drawn for label in some]
         rows = io.StringIO(newline="")
         csv.writer(rows, lineterminator="\n").writerows(enumerate(labels))

@@ -34,6 +34,15 @@ LAUNCHERS = {
 }  # fmt: skip
 ALONE = LaunchEnv(launcher="none", rank=0, size=1, local_rank=0, local_size=1)
 OTHER_LAUNCHERS = ("PMIX_RANK", "PMI_RANK")
+SLURM_TASKS = "SLURM_STEP_NUM_TASKS"
+
+
+def is_first_rank() -> bool:
+    """Tells whether this process, of those that the launcher started, is the one that tells."""
+    try:
+        return read().rank == 0
+    except DataError:
+        return True
 
 
 def shows_bars() -> bool:
@@ -53,19 +62,31 @@ def read(environ: Mapping[str, str] = os.environ) -> LaunchEnv:
 
     Raises:
         DataError: CONFIG under a launcher whose ranks can't be told, where each rank would take
-            itself for the only one.
+            itself for the only one, or where a variable of the launcher isn't a number.
     """
     for launcher, names in LAUNCHERS.items():
         if all(name in environ for name in names):
-            rank, size, local_rank, local_size = (int(environ[name]) for name in names)
+            rank, size, local_rank, local_size = (_number(environ, name) for name in names)
             return LaunchEnv(
                 launcher=launcher, rank=rank, size=size,
                 local_rank=local_rank, local_size=local_size,
             )  # fmt: skip
-    several = int(environ.get("SLURM_STEP_NUM_TASKS", "1")) > 1
-    if several or any(name in environ for name in OTHER_LAUNCHERS):
+    unknown = any(name in environ for name in OTHER_LAUNCHERS)
+    if SLURM_TASKS in environ:
+        unknown = _number(environ, SLURM_TASKS) > 1
+    if unknown:
         raise DataError(
             CONFIG, "launcher", "srun, or another that isn't known here, started this process",
             fix="start the ranks with horovodrun or mpirun, under Slurm inside salloc or sbatch",
         )  # fmt: skip
     return ALONE
+
+
+def _number(environ: Mapping[str, str], name: str) -> int:
+    try:
+        return int(environ[name])
+    except ValueError:
+        raise DataError(
+            CONFIG, name, f"{environ[name]!r} is not a whole number",
+            fix="unset it, or start the ranks with horovodrun or mpirun",
+        ) from None  # fmt: skip

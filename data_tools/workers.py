@@ -18,7 +18,7 @@ from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from typing import Any, TypeVar
 
-from data_tools import console, interrupts, ranks
+from data_tools import console, interrupts
 from data_tools.errors import HOST, DataError
 
 Task = TypeVar("Task")
@@ -33,8 +33,7 @@ def run_tasks(
     """Yields function(task) for each task, in order.
 
     Args:
-        function: a module's function; with one worker it runs in this process, and under mpirun on
-            all ranks, in the process of each.
+        function: a module's function; with one worker it runs in this process.
         tasks: what is passed to it, one after the other.
         workers: number of processes.
         title: what the progress is of.
@@ -45,9 +44,7 @@ def run_tasks(
     workers = min(workers, len(tasks))
     results: Iterator[Result]
     with ExitStack() as stack:
-        if leader := ranks.leader():
-            results = iter(leader.run(function, tasks))
-        elif workers > 1:
+        if workers > 1:
             # Before the progress bar, which has a thread.
             pipes = stack.enter_context(_started_workers(function, workers))
             results = _hand_out(tasks, pipes)

@@ -6,18 +6,20 @@ task, which writes a file for each split. So the bytes don't depend on how many 
 and few files are open at once.
 """
 
+import errno
 import hashlib
 import itertools
 import os
 import shutil
 import struct
 import tempfile
+import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import numpy as np
 import numpy.typing as npt
@@ -29,24 +31,30 @@ from data_tools.manifest import FILE_NAME, Manifest, Shard, Split, dump
 
 INCOMPLETE = ".incomplete"
 MARK = ".unfinished"
+CLEARINGS = 8
+"""How often a folder is emptied until nobody writes to it any more."""
 
 
 @contextmanager
-def atomic_folder(target: Path, *, overwrite: bool | None = None) -> Iterator[Path]:
+def atomic_folder(target: Path, *, overwrite: bool | None = None, rank: int = 0) -> Iterator[Path]:
     """Gives a folder to write to; it gets its final name when the block ends without an error.
 
     Args:
         target: the final name.
         overwrite: replace a data set of that name, once the new one is whole; None where the
             command has no such flag.
+        rank: above 0 the folder that rank 0 makes is told, and nothing else done.
 
     Raises:
         DataError: CONFIG when the target exists and may not be replaced or another process is
             writing it; SPACE or INPUT when the disk refuses, the target then being as before.
     """
-    check_target(target, overwrite=overwrite)
     incomplete = target.with_name(target.name + INCOMPLETE)
     try:
+        if rank:
+            yield incomplete
+            return
+        check_target(target, overwrite=overwrite)
         with _sole_writer(incomplete):
             yield incomplete
             sync_folder(incomplete)
@@ -130,7 +138,16 @@ def _locked_mark(folder: Path) -> Iterator[None]:
 
 def _clear_if_we_can(folder: Path) -> None:
     with suppress(OSError):
-        _clear(folder)
+        for _ in range(CLEARINGS):
+            try:
+                _clear(folder)
+                break
+            except OSError as error:
+                if error.errno != errno.ENOTEMPTY:
+                    raise
+            # Another rank of this job, which is being ended, has just made a file.
+            (folder / MARK).touch()
+            time.sleep(0.1)
 
 
 def _clear(folder: Path) -> None:
@@ -267,6 +284,16 @@ class WrittenShard:
     examples: int
     bytes: int
     sha256: str
+
+    def to_json(self) -> list[str | int]:
+        """The same as a value of JSON, for another rank."""
+        return [str(self.path), self.examples, self.bytes, self.sha256]
+
+    @classmethod
+    def from_json(cls, value: list[Any]) -> "WrittenShard":
+        """What `to_json` made a value of JSON of."""
+        path, *rest = value
+        return cls(Path(path), *rest)
 
 
 _LENGTH = np.dtype("<i8")

@@ -1,5 +1,6 @@
 """Rows of image and label in little memory: sets of millions are converted in one process."""
 
+import hashlib
 import struct
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -69,6 +70,12 @@ class Rows:
     def labels(self) -> Iterator[str]:
         """The labels alone."""
         return _split(self.joined_labels)
+
+    def digest(self) -> str:
+        """SHA-256 over all rows, in hexadecimal digits."""
+        joined = (self.joined_numbers, self.joined_images, self.joined_labels)
+        each = b"".join(hashlib.sha256(part).digest() for part in joined)
+        return hashlib.sha256(each).hexdigest()
 
     def parts(self, ranges: Iterable[range]) -> list["Rows"]:
         """Cuts the rows into ranges of their places, which follow on each other."""

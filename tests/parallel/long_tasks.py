@@ -1,33 +1,54 @@
-"""Ranks share tasks of a minute each, one of which fails at once: `long_tasks.py NUMBER`.
+"""Ranks share tasks of a minute each, one of which fails at once: `long_tasks.py NUMBER HOW`.
 
-With a second word the rank that has this task is interrupted in place.
+HOW is `error`, `interrupt` or `kill`, in that task; or `early` or `plan`, where before the tasks
+rank NUMBER meets an error or finds other tasks; or `long`, where nothing fails or takes time and
+results are large. The folder is `set` in the current one.
 """
 
+import os
 import signal
 import sys
 import time
+from collections.abc import Sequence
+from pathlib import Path
 
 from data_tools import launch_env, ranks
 from data_tools.errors import INPUT, DataError, run_main
-from data_tools.workers import run_tasks
+from data_tools.ranks import Ranks
+from data_tools.writer import atomic_folder
 
-FAILING = int(sys.argv[1])
-
-
-def work(number: int) -> int:
-    """Takes a minute, unless it fails."""
-    if number == FAILING and sys.argv[2:]:
-        signal.raise_signal(signal.SIGINT)
-    if number == FAILING:
-        raise DataError(INPUT, f"task {number}", "refused", fix="none")
-    time.sleep(60)
-    return number
+FAILING, HOW = int(sys.argv[1]), sys.argv[2]
+FILLER = "x" * 1_000_000
+"""More than MPI sends before the other side asks for it."""
 
 
-def main() -> None:
-    """What rank 0 does."""
-    list(run_tasks(work, range(6), workers=1, title="testing"))
+def work(numbers: Sequence[int]) -> list[str]:
+    """Takes a minute for each, but fails."""
+    for number in numbers:
+        if number == FAILING and HOW == "interrupt":
+            signal.raise_signal(signal.SIGINT)
+        if number == FAILING and HOW == "kill":
+            os.kill(os.getpid(), signal.SIGKILL)
+        if number == FAILING and HOW == "error":
+            raise DataError(INPUT, f"task {number}", "refused", fix="none")
+        if HOW != "long":
+            time.sleep(60)
+    return [f"{number}{FILLER}" for number in numbers]
+
+
+def main(ranks: Ranks) -> None:
+    """What all ranks do."""
+    if HOW == "early" and ranks.rank == FAILING:
+        raise DataError(INPUT, "x" * 100_000, "refused", fix="none")
+    found = ranks.rank if HOW == "plan" and ranks.rank == FAILING else -1
+    with atomic_folder(Path("set"), rank=ranks.rank):
+        done = ranks.share(
+            range(6), work, plan=[found, FILLER], to_json=lambda text: text,
+            from_json=lambda text: text,
+        )  # fmt: skip
+        if ranks.rank == 0:
+            print([int(text.removesuffix(FILLER)) for text in done], flush=True)
 
 
 if __name__ == "__main__":
-    sys.exit(run_main(lambda: ranks.run(launch_env.read(), "__main__", main)))
+    sys.exit(run_main(lambda: ranks.run(launch_env.read(), main)))

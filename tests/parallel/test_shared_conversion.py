@@ -1,6 +1,7 @@
 """Ranks share a conversion: the bytes of one process, one error line, nothing left of a failure."""
 
 import json
+import socket
 import sys
 import time
 from collections.abc import Callable
@@ -13,7 +14,10 @@ import scipy.io
 from PIL import Image
 from small_cifar import write_cifar10
 
+from data_tools import cli
+
 Run = Callable[..., Any]
+ROOT = Path(__file__).resolve().parents[2]
 DATA_TOOLS = (sys.executable, "-m", "data_tools")
 # Rank 1 may write no more than 512 bytes to a file; MPI must make none, for shared memory.
 CRAMPED = 'if [ "$OMPI_COMM_WORLD_RANK" = 1 ]; then ulimit -f 1; fi; exec "$@"'
@@ -140,14 +144,37 @@ def test_faults_of_classes_and_digits_are_told_once_and_leave_nothing(
     assert json.loads(skipping.stdout)["skipped"] == 2
 
 
-def test_digits_and_new_shards_are_written_once(tmp_path: Path, mpirun: Run, run_cli: Run) -> None:
+def test_what_ranks_do_not_share_is_done_and_told_once(
+    images: Path, tmp_path: Path, mpirun: Run, run_cli: Run
+) -> None:
     arrays = {"X": np.zeros((32, 32, 3, 3), np.uint8), "y": np.array([[1], [9], [10]])}
     scipy.io.savemat(tmp_path / "test_32x32.mat", arrays)
-    done = mpirun(2, [*DATA_TOOLS, "svhn-to-tfrecord", tmp_path, tmp_path / "digits"])
-    assert (done.rc, done.stdout) == (0, f"{tmp_path / 'digits'}: 3 images of SVHN: test 3\n")
-    done = mpirun(2, [*DATA_TOOLS, "reshard", tmp_path / "digits", tmp_path / "new"])
-    assert (done.rc, done.stdout) == (0, f"{tmp_path / 'new'}: 3 examples (classes): test 3\n")
-    assert run_cli([*DATA_TOOLS, "verify", tmp_path / "new", "--deep"]).rc == 0
+    given = tmp_path / "given"
+    assert run_cli(convert(images, given)).rc == 0
+    out = tmp_path / "ALONE"
+    words = {
+        "svhn-to-tfrecord": [tmp_path, out],
+        "reshard": [given, out],
+        "preview": [given, "--image", out.with_suffix(".png")],
+        "verify": [given],
+        "info": [given],
+        "download": ["cifar10", given],
+    }
+    assert words.keys() == cli.COMMANDS.keys() - set(cli.SHARED)
+    for name, rest in words.items():
+        alone = run_cli([*DATA_TOOLS, name, *rest])
+        shared = [str(word).replace("ALONE", name) for word in rest]
+        done = mpirun(2, [*DATA_TOOLS, name, *shared])
+        assert (done.rc, done.stdout) == (alone.rc, alone.stdout.replace("ALONE", name))
+        assert error_lines(done.stderr) == error_lines(alone.stderr)
+        assert bool(alone.rc) == (name == "download")  # whose folder is there already
+        out.rename(tmp_path / f"{name} alone") if out.exists() else None
+
+
+def test_help_is_told_once(mpirun: Run) -> None:
+    for words in (["--help"], ["captcha-to-tfrecord", "--help"], ["verify", "--help"]):
+        done = mpirun(2, [*DATA_TOOLS, *words])
+        assert (done.rc, done.stdout.count("usage: data_tools")) == (0, 1), done.stderr
 
 
 @pytest.mark.parametrize("flags", [("--shards", 0), ("--overwrite", "--case", "title"), ()])
@@ -175,34 +202,96 @@ def test_a_disk_that_refuses_another_rank_is_one_line_and_nothing_is_left(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_an_error_on_one_rank_stops_the_long_work_of_the_others(
-    images: Path, tmp_path: Path, mpirun: Run
+@pytest.fixture
+def long_tasks(tmp_path: Path, mpirun: Run) -> Run:
+    """Runs long_tasks.py on 3 ranks, of which rank 1 fails if none is named."""
+
+    def start(how: str, failing: int = 1) -> Any:
+        script = Path(__file__).parent / "long_tasks.py"
+        environ = {"PYTHONPATH": str(ROOT)}
+        command = ["python", script, failing, how]
+        begin = time.monotonic()
+        done = mpirun(3, command, cwd=tmp_path, env=environ, timeout=60)
+        assert time.monotonic() - begin < 45  # a task takes 60
+        return done
+
+    return start
+
+
+def test_an_error_on_one_rank_ends_the_long_work_of_the_others(
+    long_tasks: Run, tmp_path: Path
 ) -> None:
-    script = Path(__file__).parent / "long_tasks.py"
     for failing in (0, 1, 2):
-        start = time.monotonic()
-        done = mpirun(3, ["python", script, failing], timeout=60)
-        assert time.monotonic() - start < 30
-        assert done.rc != 0
+        done = long_tasks("error", failing)
+        assert done.rc == 3
         assert error_lines(done.stderr) == [f"error: INPUT: task {failing}: refused; none"]
+        assert "Traceback" not in done.stderr
+        assert list(tmp_path.iterdir()) == []
 
 
-def test_an_interrupt_of_one_rank_alone_ends_all(mpirun: Run) -> None:
-    script = Path(__file__).parent / "long_tasks.py"
+def test_an_interrupt_of_one_rank_alone_ends_all(long_tasks: Run, tmp_path: Path) -> None:
     for interrupted in (0, 1):
-        done = mpirun(2, ["python", script, interrupted, "interrupt"], timeout=45)
+        done = long_tasks("interrupt", interrupted)
         assert done.rc == 130
-        assert "interrupted" in done.stderr.splitlines()
+        assert done.stderr.splitlines().count("interrupted") == 1
         assert not error_lines(done.stderr)
+        assert list(tmp_path.iterdir()) == []
 
 
-def test_a_killed_rank_leaves_nothing_under_the_final_name_and_the_next_run_is_whole(
+def test_a_rank_that_is_killed_at_a_task_ends_all_and_leaves_nothing(
+    long_tasks: Run, tmp_path: Path
+) -> None:
+    done = long_tasks("kill")
+    assert done.rc == 137
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_ranks_that_find_other_tasks_and_errors_of_one_alone_are_told_once(
+    long_tasks: Run, tmp_path: Path
+) -> None:
+    done = long_tasks("plan")
+    assert done.rc == 6
+    assert error_lines(done.stderr) == [
+        f"error: HOST: {socket.gethostname()}: rank 1 finds other input than rank 0; put it on a "
+        "file system that all hosts share, and leave it as it is meanwhile"
+    ]
+    for failing in (0, 1):  # longer than a message that MPI sends before it is asked for
+        done = long_tasks("early", failing)
+        assert done.rc == 3
+        assert error_lines(done.stderr) == [f"error: INPUT: {'x' * 100_000}: refused; none"]
+        assert (f"rank 1 on {socket.gethostname()}:" in done.stderr) == (failing == 1)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_results_of_any_length_come_to_rank_0_in_order(long_tasks: Run) -> None:
+    done = long_tasks("long")
+    assert (done.rc, done.stdout) == (0, "[0, 1, 2, 3, 4, 5]\n"), done.stderr
+
+
+@pytest.mark.parametrize(
+    ("rank", "number", "seconds"),
+    [(1, "INT", 0.1), (1, "INT", 0.5), (1, "INT", 0.8), (1, "INT", 2.5), (1, "TERM", 1.0),
+     (1, "KILL", 2.5), (0, "INT", 0.6), (0, "INT", 2.5)],
+)  # fmt: skip
+def test_a_signal_to_one_rank_at_any_time_ends_all_and_leaves_nothing(
+    rank: int, number: str, seconds: float, tmp_path: Path, mpirun: Run
+) -> None:
+    later = f"(sleep {seconds}; kill -{number} $$) >/dev/null 2>&1 &"
+    script = f'if [ "$OMPI_COMM_WORLD_RANK" = {rank} ]; then {later} fi; exec "$@"'
+    endless = [*DATA_TOOLS, "make-captcha", tmp_path / "set", "--count", 10_000_000]
+    done = mpirun(2, ["sh", "-c", script, "sh", *endless], timeout=60)
+    assert done.rc != 0
+    assert not error_lines(done.stderr)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_killed_rank_0_leaves_what_the_next_run_replaces(
     images: Path, tmp_path: Path, mpirun: Run, run_cli: Run
 ) -> None:
-    killed = 'if [ "$OMPI_COMM_WORLD_RANK" = 1 ]; then kill -9 $$; fi; exec "$@"'
-    done = mpirun(2, ["sh", "-c", killed, "sh", *convert(images, tmp_path / "set")])
-    assert done.rc != 0
-    assert {path.name for path in tmp_path.iterdir()} <= {"set.incomplete"}
+    killed = 'if [ "$OMPI_COMM_WORLD_RANK" = 0 ]; then (sleep 2.5; kill -9 $$) & fi; exec "$@"'
+    endless = [*DATA_TOOLS, "make-captcha", tmp_path / "set", "--count", 10_000_000]
+    assert mpirun(2, ["sh", "-c", killed, "sh", *endless], timeout=60).rc == 137
+    assert [path.name for path in tmp_path.iterdir()] == ["set.incomplete"]
     assert mpirun(2, convert(images, tmp_path / "set")).rc == 0
     assert run_cli(["data_tools", "verify", tmp_path / "set"]).rc == 0
     assert [path.name for path in tmp_path.iterdir()] == ["set"]

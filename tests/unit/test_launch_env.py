@@ -92,6 +92,7 @@ def test_horovodrun_gloo_inside_an_mpi_job_counts_and_not_the_job() -> None:
     [
         {},
         {"HOME": "/root", "SLURM_STEP_NUM_TASKS": "1"},
+        {"SLURM_STEP_NUM_TASKS": "1", "PMIX_RANK": "0", "PMI_RANK": "0"},
         # Settings of a user's shell, set for Horovod and not by a launcher
         {"HOROVOD_CONTROLLER": "mpi", "HOROVOD_CYCLE_TIME": "1", "HOROVOD_GLOO_IFACE": "eth0"},
         {"HOROVOD_RANK": "1"},
@@ -121,4 +122,20 @@ def test_ranks_of_an_unknown_launcher_do_not_take_themselves_for_the_only_one(
     assert str(caught.value) == (
         "error: CONFIG: launcher: srun, or another that isn't known here, started this process; "
         "start the ranks with horovodrun or mpirun, under Slurm inside salloc or sbatch"
+    )
+
+
+@pytest.mark.parametrize(
+    ("environ", "name"),
+    [
+        ({**MPIRUN, "OMPI_COMM_WORLD_SIZE": "two"}, "OMPI_COMM_WORLD_SIZE"),
+        ({"SLURM_STEP_NUM_TASKS": "two"}, "SLURM_STEP_NUM_TASKS"),
+    ],
+)
+def test_a_variable_that_is_no_number_is_named(environ: dict[str, str], name: str) -> None:
+    with pytest.raises(DataError) as caught:
+        launch_env.read(environ)
+    assert str(caught.value) == (
+        f"error: CONFIG: {name}: 'two' is not a whole number; "
+        "unset it, or start the ranks with horovodrun or mpirun"
     )
