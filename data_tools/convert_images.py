@@ -6,7 +6,6 @@ command's own.
 
 import dataclasses
 import hashlib
-import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -21,12 +20,12 @@ from data_tools.errors import CONFIG, INPUT, DataError, Kind
 from data_tools.flags import ImageFlags, StoringFlags
 from data_tools.manifest import ImageSpec, LabelSpec, Manifest
 from data_tools.ranks import Ranks
+from data_tools.set_names import SPLIT_NAME
 from data_tools.sources.captcha import Fault
 from data_tools.sources.rows import Rows
 from data_tools.workers import run_tasks
 from data_tools.writer import WrittenShard, finish_split, split_evenly, write_chunk, write_manifest
 
-SPLIT_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
 ARGUMENTS = ("shards", "image_encoding", "transcode", "resize", "pad", "skip_bad")
 """The fields of ImageFlags, but for the split, that decide what a data set holds."""
 

@@ -5,11 +5,12 @@ import ctypes
 import fcntl
 import os
 from pathlib import Path
+from typing import Literal
 
 
-def write_synced(path: Path, data: bytes | memoryview) -> None:
-    """Writes a file and flushes it to the disk."""
-    with path.open("wb") as file:
+def write_synced(path: Path, data: bytes | memoryview, *, mode: Literal["wb", "xb"] = "wb") -> None:
+    """Writes a file, with mode "xb" only a new one, and flushes it to the disk."""
+    with path.open(mode) as file:
         file.write(data)
         file.flush()
         os.fsync(file.fileno())
@@ -22,7 +23,8 @@ def write_atomically(path: Path, data: bytes) -> None:
     """
     temporary = path.with_name(path.name + ".incomplete")
     try:
-        write_synced(temporary, data)
+        temporary.unlink(missing_ok=True)  # what a killed process left, or somebody's link
+        write_synced(temporary, data, mode="xb")
         temporary.replace(path)
     except BaseException as error:
         with contextlib.suppress(OSError):

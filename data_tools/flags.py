@@ -13,8 +13,8 @@ from typing import Annotated, Literal
 import tyro
 
 from data_tools import charsets
+from data_tools.set_names import SET_NAME
 
-SET_NAME = re.compile(r"\w[\w.-]*")
 SHAPE = re.compile(r"[1-9]\d{0,4}x[1-9]\d{0,4}x[13]")
 FRAME = re.compile(r"[1-9][0-9]{0,4}x[1-9][0-9]{0,4}")
 LENGTHS = re.compile(r"[1-9][0-9]{0,2}(-[1-9][0-9]{0,2})?")
@@ -499,6 +499,8 @@ class Reshard(StoringFlags):
         ):  # fmt: skip
             if text is not None and not text.isprintable():  # the manifest holds it
                 raise ValueError(f"{flag} is {text!r}; not all of it can be printed")
+            if text == "":
+                raise ValueError(f"{flag} is empty")
         if self.classes is not None and self.charset is not None:
             raise ValueError("--classes and --charset are both given; give one")
         if self.split is not None and self.split_files is not None:

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from data_tools.errors import CONFIG, INPUT, INTEGRITY, DataError, from_os_error, os_errors
+from data_tools.set_names import SET_NAME, SPLIT_NAME
 
 FORMAT = "hvd-train/1"
 FILE_NAME = "manifest.json"
@@ -175,17 +176,22 @@ def _check_names(manifest: Manifest) -> None:
     """Raises ValueError where files named by the set and its splits would lie in another folder."""
     if not manifest.splits:
         raise ValueError("no splits")
-    for name in (manifest.name, *manifest.splits):
-        if not name or Path(name).name != name:
-            raise ValueError(f"{name!r} is not the first part of a file's name")
+    if not SET_NAME.fullmatch(manifest.name):
+        raise ValueError(f"{manifest.name!r} is not the name of a data set")
+    for name in manifest.splits:
+        if not SPLIT_NAME.fullmatch(name):
+            raise ValueError(f"{name!r} is not the name of a split")
 
 
 def _check_types(manifest: Manifest) -> None:
     """Raises TypeError or ValueError unless every number is a whole one >= 0, every text a text."""
-    image, label = manifest.image, manifest.label
+    image, label, origin = manifest.image, manifest.label, manifest.created_from
+    if not (isinstance(origin, dict) and isinstance(origin.get("arguments", []), list)):
+        raise TypeError("created_from is not a digest and arguments")
     numbers = [image.height, image.width, image.channels]
     texts = [manifest.tool, manifest.name, manifest.kind, image.encoding]
     texts += [*(manifest.classes or ()), *(manifest.coarse_classes or ()), *manifest.skipped]
+    texts += [origin.get("digest", ""), *origin.get("arguments", [])]
     if label is not None:
         numbers += [label.min_length, label.max_length]
         texts += [label.charset, label.case]

@@ -1,10 +1,12 @@
 """`data_tools preview`: some images of a data set with their labels, as one picture."""
 
+import functools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 from PIL import Image, ImageDraw, ImageFont
 
 from data_tools import images, schema, tfrecord
@@ -21,6 +23,7 @@ MIN_IMAGE_WIDTH = 96
 """Smaller images are magnified by a whole number until they are about as wide, in pixels."""
 MARGIN = 4
 FONT_SIZE = 14
+_MAGIC_BYTES = 8
 
 
 def main(command: Preview) -> None:
@@ -28,24 +31,40 @@ def main(command: Preview) -> None:
     manifest = manifests.load(command.folder)
     name = next(iter(manifest.splits), "") if command.split is None else command.split
     split = manifest.split(name, command.folder)
+    check_image(command)
     manifests.check_sizes(command.folder, split)
+    offsets = read_offsets(command.folder, split)
     numbers = choose(split.examples, command.count, command.seed)
     if not numbers:
         fix = "choose another with --split"
         raise DataError(CONFIG, command.folder, f"no examples in split {name!r}", fix=fix)
-    shown = []
-    for where, record in read_numbered(command.folder, split, numbers):
-        pixels, _ = schema.decode_record(record, manifest, where)
-        _, label = schema.image_and_text(record, manifest, where)
-        shown.append((pixels, label))
-    picture = images.encode_png(draw_sheet(shown, manifest))
+    # Read twice: the labels tell how large the sheet is, then images come one at a time.
+    records = functools.partial(read_numbered, command.folder, split, offsets, numbers)
+    labels = [schema.image_and_text(record, manifest, where)[1] for where, record in records()]
+    shown = (schema.decode_record(record, manifest, where)[0] for where, record in records())
+    picture = images.encode_png(draw_sheet(labels, shown, manifest))
     with os_errors(command.image):
         write_atomically(command.image, picture)
     print_result(
-        [f"{command.image}: {len(shown)} of {split.examples} images of {name}"],
+        [f"{command.image}: {len(labels)} of {split.examples} images of {name}"],
         {"image": str(command.image), "split": name, "records": numbers},
         as_json=command.json,
     )
+
+
+def check_image(command: Preview) -> None:
+    """Raises CONFIG where something that is no picture would be replaced."""
+    path = command.image
+    reason = ""
+    if path.resolve().is_relative_to(command.folder.resolve()):
+        reason = "it would lie in the data set"
+    elif path.is_file():
+        with os_errors(path), path.open("rb") as file:
+            start = file.read(_MAGIC_BYTES)
+        if images.encoding_of(start) != "png":
+            reason = "it exists already and is no PNG"
+    if reason:
+        raise DataError(CONFIG, path, reason, fix="choose another name with --image")
 
 
 def choose(examples: int, count: int, seed: int) -> list[int]:
@@ -54,14 +73,8 @@ def choose(examples: int, count: int, seed: int) -> list[int]:
     return sorted(np.argsort(drawn, kind="stable")[:count].tolist())
 
 
-def read_numbered(
-    folder: Path, split: Split, numbers: Sequence[int]
-) -> Iterator[tuple[str, bytes]]:
-    """Yields where a record is, and the record, for numbers of a split's records in order.
-
-    Raises:
-        DataError: INTEGRITY when a record, or its place by the offsets, is wrong.
-    """
+def read_offsets(folder: Path, split: Split) -> npt.NDArray[np.int64]:
+    """Returns the offsets of a split, int64 [examples + 1]; INTEGRITY unless they are so many."""
     path = folder / split.offsets
     offsets = manifests.load_offsets(path)
     if len(offsets) != split.examples + 1:
@@ -69,6 +82,17 @@ def read_numbered(
             INTEGRITY, path, f"{len(offsets) - 1} places, the manifest says {split.examples}",
             fix="convert the data set again",
         )  # fmt: skip
+    return offsets
+
+
+def read_numbered(
+    folder: Path, split: Split, offsets: npt.NDArray[np.int64], numbers: Sequence[int]
+) -> Iterator[tuple[str, bytes]]:
+    """Yields where a record is, and the record, for numbers of a split's records in order.
+
+    Raises:
+        DataError: INTEGRITY when a record, or its place by the offsets, is wrong.
+    """
     first_number = first_byte = 0
     for shard in split.shards:
         shard_path = folder / shard.file
@@ -89,11 +113,12 @@ def read_numbered(
         first_byte += shard.bytes
 
 
-def draw_sheet(shown: Sequence[tuple[Pixels, str]], manifest: Manifest) -> Pixels:
+def draw_sheet(labels: Sequence[str], shown: Iterable[Pixels], manifest: Manifest) -> Pixels:
     """Draws images in rows, each with its label below.
 
     Args:
-        shown: uint8 [height, width, channels] and the label, of each.
+        labels: of the images.
+        shown: uint8 [height, width, channels] of each, taken one at a time.
         manifest: of their data set.
 
     Returns:
@@ -103,14 +128,14 @@ def draw_sheet(shown: Sequence[tuple[Pixels, str]], manifest: Manifest) -> Pixel
         DataError: CONFIG when the sheet would have more than 16 million pixels.
     """
     font = ImageFont.load_default(FONT_SIZE)
-    labels = [_drawable(label) for _, label in shown]
+    labels = [_drawable(label) for label in labels]
     scale = max(1, round(MIN_IMAGE_WIDTH / manifest.image.width))
     width, height = manifest.image.width * scale, manifest.image.height * scale
     text_width = max(math.ceil(font.getlength(label)) for label in labels)
     cell_width = max(width, text_width) + 2 * MARGIN
     cell_height = height + 2 * FONT_SIZE
-    columns = min(len(shown), max(1, round(math.sqrt(len(shown) * cell_height / cell_width))))
-    rows = -(-len(shown) // columns)
+    columns = min(len(labels), max(1, round(math.sqrt(len(labels) * cell_height / cell_width))))
+    rows = -(-len(labels) // columns)
     size = (columns * cell_width, rows * cell_height)
     if size[0] * size[1] > images.MAX_PIXELS:
         raise DataError(
@@ -119,7 +144,7 @@ def draw_sheet(shown: Sequence[tuple[Pixels, str]], manifest: Manifest) -> Pixel
         )  # fmt: skip
     sheet = Image.new("RGB", size, "white")
     draw = ImageDraw.Draw(sheet)
-    for index, ((pixels, _), label) in enumerate(zip(shown, labels, strict=True)):
+    for index, (pixels, label) in enumerate(zip(shown, labels, strict=True)):
         left, top = index % columns * cell_width, index // columns * cell_height
         grey = pixels.shape[2] == 1
         image = Image.fromarray(pixels[:, :, 0] if grey else pixels).convert("RGB")

@@ -195,8 +195,7 @@ def run(launch: LaunchEnv, command: Callable[[Ranks], None]) -> None:
         return
     # mpirun sends it when another rank has ended, and says so itself. Rank 0 has to remove what is
     # there, so that the others must write no more.
-    end = os._exit if launch.rank else sys.exit
-    signal.signal(signal.SIGTERM, lambda *_: end(128 + signal.SIGTERM))
+    signal.signal(signal.SIGTERM, _stop_now if launch.rank else _remove_and_stop)
     ranks = Ranks(mpi.COMM_WORLD)
     try:
         if ranks.rank:
@@ -207,6 +206,14 @@ def run(launch: LaunchEnv, command: Callable[[Ranks], None]) -> None:
         if stop.code:
             raise
     mpi.Finalize()
+
+
+def _stop_now(number: int, _: object) -> NoReturn:
+    os._exit(128 + number)
+
+
+def _remove_and_stop(number: int, _: object) -> NoReturn:
+    raise SystemExit(128 + number)
 
 
 def _run_silently(command: Callable[[Ranks], None], ranks: Ranks) -> None:

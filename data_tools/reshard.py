@@ -15,7 +15,6 @@ from data_tools import charsets, schema, tfrecord
 from data_tools import manifest as manifests
 from data_tools.console import Advance, print_result, progress
 from data_tools.convert_images import (
-    SPLIT_NAME,
     ConvertedChunk,
     fitted,
     parse_split,
@@ -27,6 +26,7 @@ from data_tools.convert_images import (
 from data_tools.errors import CONFIG, INPUT, INTEGRITY, LABEL, DataError
 from data_tools.flags import DEFAULT_SPLIT, Reshard, named_charset
 from data_tools.manifest import ImageSpec, LabelSpec, Manifest, Split
+from data_tools.set_names import SPLIT_NAME
 from data_tools.sources.captcha import Fault
 from data_tools.sources.class_names import read_names
 from data_tools.sources.examples import Example, Layout, read_examples

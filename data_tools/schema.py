@@ -27,6 +27,9 @@ from data_tools.manifest import ImageSpec, LabelSpec, Manifest
 
 Pixels = npt.NDArray[np.uint8]
 
+KEYS = ("image", "label", "text", "coarse_label")
+"""The features that are read; a record may have others."""
+
 
 def encode_label(text: str, charset: str) -> bytes:
     """Returns one byte a character, its place in the charset; ValueError if it has none."""
@@ -162,7 +165,7 @@ def decode_record(
         DataError: INTEGRITY `where` when the record isn't what the manifest says.
     """
     try:
-        features = tfrecord.decode_example(record)
+        features = tfrecord.decode_example(record, KEYS)
         image = _decode_image(_one_bytes(features, "image"), manifest, where)
         if manifest.classes is not None:
             if manifest.coarse_classes is not None:
@@ -185,7 +188,7 @@ def image_and_text(record: bytes, manifest: Manifest, where: str) -> tuple[bytes
         DataError: INTEGRITY `where` when it has none.
     """
     try:
-        features = tfrecord.decode_example(record)
+        features = tfrecord.decode_example(record, KEYS)
         image = _one_bytes(features, "image")
         if manifest.classes is not None:
             return image, manifest.classes[_class_of(features, "label", manifest.classes)]

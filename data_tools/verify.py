@@ -113,7 +113,7 @@ def _records(path: Path, advance: Advance | None) -> Iterator[tuple[str, bytes, 
 
 def _parse(record: bytes, where: str) -> None:
     try:
-        tfrecord.decode_example(record)
+        tfrecord.decode_example(record, ())
     except ValueError as error:
         raise DataError(
             INTEGRITY, where, f"not a tf.train.Example: {error}", fix="get the file again"

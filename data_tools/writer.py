@@ -169,6 +169,8 @@ def check_target(target: Path, *, overwrite: bool | None = None) -> None:
     reason = ""
     if target.name in ("", ".."):
         reason = "not the name of a new folder"
+    elif target.is_symlink() and not target.exists():
+        reason = "it is a link to nothing"
     elif target.exists() and not target.is_dir():
         reason = "it is a file"
     elif target.exists() and overwrite and not (target / FILE_NAME).is_file():
@@ -196,15 +198,17 @@ def _put_in_place(new: Path, target: Path) -> None:
             _clear(new)
             return
         (target / MARK).unlink()
-    old = Path(tempfile.mkdtemp(prefix=f".{target.name}.old-", dir=target.parent))
-    target.rename(old / target.name)
-    try:
-        new.rename(target)
-    except OSError:
-        (old / target.name).rename(target)
-        old.rmdir()
-        raise
-    _settle(target)
+    with interrupts.held():  # or the old set would be left under another name
+        old = Path(tempfile.mkdtemp(prefix=f".{target.name}.old-", dir=target.parent))
+        try:
+            target.rename(old / target.name)
+            new.rename(target)
+        except OSError:
+            with suppress(FileNotFoundError):
+                (old / target.name).rename(target)
+            old.rmdir()
+            raise
+        _settle(target)
     _remove(old)
 
 

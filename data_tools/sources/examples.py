@@ -11,11 +11,13 @@ from pathlib import Path
 
 from data_tools import schema, tfrecord
 from data_tools.console import Advance
-from data_tools.errors import INPUT, LABEL, Kind
+from data_tools.errors import INPUT, INTEGRITY, LABEL, DataError, Kind
 from data_tools.sources.captcha import Fault
 
 MAX_CLASSES = 1 << 16
 """A class is a uint16 when it is read."""
+MAX_DESCRIBED = 1 << 20
+"""Bytes of a record whose features are told when those that are wanted aren't there."""
 _FIX = "see --image-key, --label-key, --charset and --shape"
 
 
@@ -73,6 +75,7 @@ def read_examples(
     """
     number = 0
     for path in paths:
+        before = number
         for index, (offset, record) in enumerate(tfrecord.read_records(path, advance)):
             where = f"{path}:record {index}:byte {offset}"
             try:
@@ -81,6 +84,8 @@ def read_examples(
             except _UnfitError as error:
                 yield Fault(number, error.kind, where, str(error), _FIX)
             number += 1
+        if number == before:
+            raise DataError(INTEGRITY, path, "no records", fix="get the file again")
 
 
 class _UnfitError(Exception):
@@ -93,14 +98,14 @@ class _UnfitError(Exception):
 
 def _read_example(record: bytes, layout: Layout) -> tuple[bytes, str | int]:
     try:
-        features = tfrecord.decode_example(record)
+        features = tfrecord.decode_example(record, (layout.image_key, layout.label_key))
     except ValueError as error:
         raise _UnfitError(INPUT, f"not a tf.train.Example: {error}") from error
     image, label = (features.get(key, []) for key in (layout.image_key, layout.label_key))
     if len(image) != 1 or not isinstance(image[0], bytes):
-        raise _UnfitError(INPUT, _no_single("bytes", layout.image_key, features))
+        raise _UnfitError(INPUT, _no_single("bytes", layout.image_key, record))
     if len(label) != 1 or isinstance(label[0], float):
-        raise _UnfitError(INPUT, _no_single("bytes or int64", layout.label_key, features))
+        raise _UnfitError(INPUT, _no_single("bytes or int64", layout.label_key, record))
     _check_size(image[0], layout.shape)
     try:
         return image[0], _read_label(label[0], layout)
@@ -108,8 +113,11 @@ def _read_example(record: bytes, layout: Layout) -> tuple[bytes, str | int]:
         raise _UnfitError(LABEL, str(error)) from error
 
 
-def _no_single(kinds: str, key: str, features: dict[str, tfrecord.Values]) -> str:
+def _no_single(kinds: str, key: str, record: bytes) -> str:
     """Says that a feature isn't as it should be, and which there are."""
+    if len(record) > MAX_DESCRIBED:  # whose numbers may be a hundred times as large as objects
+        return f"no single {kinds} feature {key!r}"
+    features = tfrecord.decode_example(record)
     there = ", ".join(f"{name} ({_kind_of(features[name])})" for name in sorted(features))
     return f"no single {kinds} feature {key!r}; the features are: {there or 'none'}"
 

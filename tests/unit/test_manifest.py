@@ -154,6 +154,11 @@ def test_a_missing_field_is_integrity(tmp_path: Path, path: tuple[str, ...]) -> 
         (("splits", "train", "shards", 0, "sha256"), 0),
         (("splits",), {}),
         (("skipped",), "abc"),
+        (("created_from",), "x"),
+        (("created_from",), None),
+        (("created_from", "arguments"), "x"),
+        (("created_from", "arguments"), [1]),
+        (("created_from", "digest"), 1),
     ],
     ids=str,
 )
@@ -181,10 +186,19 @@ def test_a_shard_or_offsets_outside_the_folder_is_integrity(tmp_path: Path, name
             manifest.load(write(tmp_path, json.dumps(fields).encode()))
         assert caught.value.kind is INTEGRITY
         holder[key] = kept
-    for field, value in (("name", name), ("splits", {name: train})):  # which new files get
+
+
+@pytest.mark.parametrize("name", ["../x", "/etc/x", "..", ".", "", "a/b", "a\nb", "\x1b[2J", ".x"])
+def test_a_name_that_is_no_set_or_split_is_integrity(tmp_path: Path, name: str) -> None:
+    fields = json.loads(manifest.dump(example_manifest()))
+    splits = {name: fields["splits"]["train"]}
+    for changes, what in (({"name": name}, "data set"), ({"splits": splits}, "split")):
         with pytest.raises(DataError) as caught:
-            manifest.load(write(tmp_path, json.dumps({**fields, field: value}).encode()))
-        assert f"{name!r} is not the first part of a file's name" in str(caught.value)
+            manifest.load(write(tmp_path, json.dumps({**fields, **changes}).encode()))
+        assert str(caught.value) == (
+            f"error: INTEGRITY: {tmp_path / 'manifest.json'}: not a manifest of format hvd-train/1 "
+            f"({name!r} is not the name of a {what}); convert the data set again"
+        )
 
 
 @given(

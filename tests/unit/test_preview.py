@@ -1,5 +1,7 @@
 """`data_tools preview`: a sheet of images with their labels."""
 
+import itertools
+import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -93,16 +95,16 @@ def test_examples_are_chosen_once_each_and_in_order(count: int) -> None:
 
 def test_records_are_read_by_number_over_the_borders_of_shards(out: Path) -> None:
     split = manifest.load(out).splits["train"]
-    expected = records(out, "train")
+    expected, offsets = records(out, "train"), preview.read_offsets(out, split)
     for numbers in ([0, 1, 2], [len(expected) - 1], list(range(len(expected)))):
-        found = [record for _, record in preview.read_numbered(out, split, numbers)]
+        found = [record for _, record in preview.read_numbered(out, split, offsets, numbers)]
         assert found == [expected[number] for number in numbers]
 
 
 def test_labels_are_drawn_below_their_images_and_differ(out: Path) -> None:
     whole = manifest.load(out)
     white = np.full((12, 24, 3), 255, np.uint8)
-    sheets = [preview.draw_sheet([(white, text)], whole) for text in ("AB", "CD", "AB", "日本")]
+    sheets = [preview.draw_sheet([text], [white], whole) for text in ("AB", "CD", "AB", "日本")]
     assert all((sheet.reshape(-1, 3).min(0) < 128).all() for sheet in sheets)
     np.testing.assert_array_equal(sheets[0], sheets[2])
     assert not np.array_equal(sheets[0], sheets[1])
@@ -117,7 +119,7 @@ def test_classes_are_shown_by_name(data_tools: Tools, tmp_path: Path) -> None:
     sheet = drawn(data_tools, tmp_path / "set", tmp_path / "sheet.png")
     whole = manifest.load(tmp_path / "set")
     black = np.zeros((8, 8, 3), np.uint8)
-    np.testing.assert_array_equal(sheet, preview.draw_sheet([(black, "2")], whole))
+    np.testing.assert_array_equal(sheet, preview.draw_sheet(["2"], [black], whole))
 
 
 def test_a_wide_image_is_not_magnified(data_tools: Tools, tmp_path: Path) -> None:
@@ -165,9 +167,10 @@ def test_a_picture_that_can_not_be_put_in_place_leaves_nothing(
 
 def test_a_sheet_of_more_than_16_million_pixels_is_config(out: Path) -> None:
     whole = manifest.load(out)
-    image = np.zeros((12, 24, 3), np.uint8)
+    endless = itertools.repeat(np.zeros((12, 24, 3), np.uint8))  # none may be taken
     with pytest.raises(preview.DataError) as caught:
-        preview.draw_sheet([(image, "AB")] * 3000, whole)
+        preview.draw_sheet(["AB"] * 3000, endless, whole)
+    assert next(endless) is not None
     assert str(caught.value).startswith("error: CONFIG: --count: the picture would have ")
     assert str(caught.value).endswith(" pixels; ask for fewer images")
 
@@ -194,3 +197,49 @@ def test_damaged_records_and_offsets_are_integrity_and_leave_no_picture(
         assert (ran.rc, len(ran.stderr.splitlines())) == (4, 1)
         assert ran.error.startswith(f"error: INTEGRITY: {copy}/")
     assert not path.exists()
+
+
+def test_a_picture_replaces_no_other_file(data_tools: Tools, out: Path, tmp_path: Path) -> None:
+    kept = tmp_path / "notes.txt"
+    kept.write_text("kept")
+    for path, reason in (
+        (out / "manifest.json", "it would lie in the data set"),
+        (out / "new.png", "it would lie in the data set"),
+        (kept, "it exists already and is no PNG"),
+    ):
+        before = path.read_bytes() if path.exists() else None
+        ran = data_tools("preview", out, "--image", path)
+        fix = "choose another name with --image"
+        assert (ran.rc, ran.stderr) == (2, f"error: CONFIG: {path}: {reason}; {fix}\n")
+        assert (path.read_bytes() if path.exists() else None) == before
+
+
+def test_a_picture_is_not_written_through_a_link(
+    data_tools: Tools, out: Path, tmp_path: Path
+) -> None:
+    kept, path = tmp_path / "kept", tmp_path / "sheet.png"
+    kept.write_text("kept")
+    (tmp_path / "sheet.png.incomplete").symlink_to(kept)
+    for _ in range(2):  # a PNG may be replaced
+        assert data_tools("preview", out, "--image", path).rc == 0
+    assert kept.read_text() == "kept"
+    assert sorted(item.name for item in tmp_path.iterdir()) == ["kept", "sheet.png"]
+
+
+def test_a_manifest_of_too_many_examples_is_integrity(
+    data_tools: Tools, out: Path, tmp_path: Path
+) -> None:
+    copy = tmp_path / "set"
+    shutil.copytree(out, copy)
+    fields = json.loads((copy / "manifest.json").read_text())
+    split = fields["splits"]["train"]
+    added = 10**12 - split["examples"]
+    split["examples"] += added
+    split["shards"][0]["examples"] += added
+    (copy / "manifest.json").write_text(json.dumps(fields))
+    ran = data_tools("preview", copy, "--image", tmp_path / "sheet.png")
+    assert (ran.rc, ran.stderr) == (
+        4,
+        f"error: INTEGRITY: {copy / split['offsets']}: {10**12 - added} places, "
+        f"the manifest says {10**12}; convert the data set again\n",
+    )

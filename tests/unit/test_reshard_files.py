@@ -278,8 +278,10 @@ def test_split_files_that_do_not_fit_the_files_are_config(
 
 
 def test_a_split_without_examples_is_input(data_tools: Tools, tmp_path: Path, out: Path) -> None:
-    files = [write(tmp_path / "train", CLASSES), write(tmp_path / "test", [])]
-    ran = refused(data_tools, out, *files, out, *KEYS, "--split-files", "train=train,test=test")
+    bad = {"image": b"hello", "label": 1}
+    files = [write(tmp_path / "train", CLASSES), write(tmp_path / "test", [bad])]
+    splits = ("--split-files", "train=train,test=test", "--skip-bad")
+    ran = refused(data_tools, out, *files, out, *KEYS, *splits)
     assert (ran.rc, ran.stderr) == (
         3, "error: INPUT: 2 files: no examples for the split 'test'; see --split-files\n"
     )  # fmt: skip
@@ -385,12 +387,21 @@ def test_a_record_that_is_no_example_and_a_damaged_file_are_named(
     )
 
 
-def test_a_file_without_records_is_no_examples(
-    data_tools: Tools, tmp_path: Path, out: Path
-) -> None:
+def test_a_file_without_records_is_integrity(data_tools: Tools, tmp_path: Path, out: Path) -> None:
     file = write(tmp_path / "file", [])
-    ran = refused(data_tools, out, file, out, *KEYS)
-    assert (ran.rc, ran.stderr) == (3, f"error: INPUT: {file}: no examples; check the files\n")
+    for files in ((file,), (write(tmp_path / "good", CLASSES), file)):
+        ran = refused(data_tools, out, *files, out, *KEYS)
+        assert (ran.rc, ran.stderr) == (
+            4, f"error: INTEGRITY: {file}: no records; get the file again\n"
+        )  # fmt: skip
+
+
+def test_an_empty_key_is_config(data_tools: Tools, tmp_path: Path, out: Path) -> None:
+    file = write(tmp_path / "file", CLASSES)
+    ran = refused(data_tools, out, file, out, "--image-key", "", "--label-key", "label")
+    assert (ran.rc, ran.error) == (
+        2, "error: CONFIG: command line: --image-key is empty; see data_tools reshard --help"
+    )  # fmt: skip
 
 
 def test_tensorflow_extendeds_cifar_keeps_its_pixels_and_labels(
@@ -554,8 +565,8 @@ def test_any_records_become_a_sound_set_or_are_refused_in_words(
     flags = ("--charset", "01", "--shape", "1x1x1") if course else KEYS
     ran = data_tools("reshard", base / "file", base / "set", *flags)
     if ran.rc:
-        assert (ran.rc, ran.stdout) == (3, "")
-        assert re.match("error: (INPUT|LABEL): ", ran.error)
+        assert (ran.rc, ran.stdout) == (3 if records else 4, "")
+        assert re.match("error: (INPUT|LABEL): " if records else "error: INTEGRITY: ", ran.error)
         assert [path.name for path in base.iterdir()] == ["file"]
     else:
         assert data_tools("verify", base / "set", "--deep").rc == 0

@@ -1,6 +1,8 @@
 import itertools
+import os
 import random
 import struct
+import tracemalloc
 from pathlib import Path
 from types import ModuleType
 
@@ -297,10 +299,10 @@ def test_what_tensorflow_encodes_is_decoded(tf: ModuleType) -> None:
 
 
 def entry_of(feature: bytes) -> bytes:
-    """Example{1: Features{1: entry{1: "x", 2: feature}}}, each part shorter than 128 bytes."""
-    entry = b"\x0a\x01x\x12" + bytes([len(feature)]) + feature
-    features = b"\x0a" + bytes([len(entry)]) + entry
-    return b"\x0a" + bytes([len(features)]) + features
+    """Example{1: Features{1: entry{1: "x", 2: feature}}}, as it is written elsewhere too."""
+    entry = b"\x0a\x01x\x12" + tfrecord._varint(len(feature)) + feature
+    features = b"\x0a" + tfrecord._varint(len(entry)) + entry
+    return b"\x0a" + tfrecord._varint(len(features)) + features
 
 
 def test_unpacked_ints_and_floats_are_decoded() -> None:
@@ -414,3 +416,52 @@ def test_tensorflow_extendeds_cifar_records_are_read(test_data: Path) -> None:
         features = tfrecord.decode_example(record)
         assert features["image"][0].startswith(b"\x89PNG")
         assert features["label"][0] in range(10)
+
+
+def test_lists_of_numbers_that_are_not_wanted_are_checked_and_not_made() -> None:
+    zeros = 40_000_000
+    packed = b"\x0a" + tfrecord._varint(zeros) + bytes(zeros)
+    record = entry_of(b"\x1a" + tfrecord._varint(len(packed)) + packed)
+    tracemalloc.start()
+    assert tfrecord.decode_example(record, ("label",)) == {"x": []}
+    with pytest.raises(ValueError, match="a list of more than 1,048,576 numbers"):
+        tfrecord.decode_example(record)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < zeros
+
+
+@pytest.mark.parametrize(
+    ("varints", "reason"),
+    [
+        (b"\x80" * 10 + b"\x01", "a varint has more than 10 bytes"),
+        (b"\x80" * ((1 << 20) + 1), "a varint has more than 10 bytes"),
+        (bytes((1 << 20) - 5) + b"\x80" * 11 + b"\x01", "a varint has more than 10 bytes"),
+        (b"\x01\x80", "a varint ends after its message"),
+        (bytes((1 << 20) - 5) + b"\x80" * 9 + b"\x01", None),
+        (b"\x80" * 9 + b"\x01" + bytes(3), None),
+    ],
+)  # fmt: skip
+def test_numbers_that_are_not_wanted_are_found_wrong_all_the_same(
+    varints: bytes, reason: str | None
+) -> None:
+    packed = b"\x0a" + tfrecord._varint(len(varints)) + varints
+    record = entry_of(b"\x1a" + tfrecord._varint(len(packed)) + packed)
+    if reason is None:
+        assert tfrecord.decode_example(record, ()) == {"x": []}
+        return
+    with pytest.raises(ValueError, match=f"^{reason}$"):
+        tfrecord.decode_example(record, ())
+
+
+def test_a_record_in_a_file_with_holes_is_refused_by_its_length(tmp_path: Path) -> None:
+    path = tmp_path / "shard"
+    length = struct.pack("<Q", 3 << 30)
+    path.write_bytes(length + tfrecord._masked_crc(length))
+    os.truncate(path, (3 << 30) + 16)
+    with pytest.raises(DataError) as caught:
+        list(tfrecord.read_records(path))
+    assert str(caught.value) == (
+        f"error: INTEGRITY: {path}:record 0:byte 0: a record of 3,221,225,472 bytes, "
+        "the limit is 134,217,728; get the file again or convert the data set again"
+    )

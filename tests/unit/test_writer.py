@@ -1,6 +1,8 @@
 """What the writer makes of records: offsets as a stream, and one step from an old set to a new."""
 
+import errno
 import io
+import signal
 from pathlib import Path
 
 import numpy as np
@@ -73,6 +75,56 @@ def test_a_set_is_replaced_where_the_file_system_cannot_exchange(
     write_set(out, "new")
     assert [path.name for path in tmp_path.iterdir()] == ["set"]
     assert {path.name: path.read_text() for path in out.iterdir()} == {"manifest.json": "new"}
+
+
+def test_an_interrupt_between_the_renames_without_exchange_comes_after_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "set"
+    write_set(out, "old")
+    monkeypatch.setattr(writer, "exchange", lambda *_: False)
+    rename = Path.rename
+
+    def interrupted_rename(self: Path, target: Path) -> Path:
+        renamed = rename(self, target)
+        if self == out:
+            signal.raise_signal(signal.SIGINT)
+        return renamed
+
+    monkeypatch.setattr(Path, "rename", interrupted_rename)
+    with pytest.raises(KeyboardInterrupt):
+        write_set(out, "new")
+    assert {path.name: path.read_text() for path in out.iterdir()} == {"manifest.json": "new"}
+
+
+def test_a_set_that_cannot_be_put_in_place_leaves_the_old_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "set"
+    write_set(out, "old")
+    monkeypatch.setattr(writer, "exchange", lambda *_: False)
+    rename = Path.rename
+
+    def refused_rename(self: Path, target: Path) -> Path:
+        if self.name == "set.incomplete":
+            raise OSError(errno.EIO, "Input/output error", str(self))
+        return rename(self, target)
+
+    monkeypatch.setattr(Path, "rename", refused_rename)
+    with pytest.raises(DataError, match="Input/output error"):
+        write_set(out, "new")
+    assert [path.name for path in tmp_path.iterdir()] == ["set"]
+    assert {path.name: path.read_text() for path in out.iterdir()} == {"manifest.json": "old"}
+
+
+def test_a_link_to_nothing_is_no_target(tmp_path: Path) -> None:
+    out = tmp_path / "set"
+    out.symlink_to("nothing")
+    with pytest.raises(DataError) as caught:
+        writer.check_target(out, overwrite=True)
+    assert str(caught.value) == (
+        f"error: CONFIG: {out}: it is a link to nothing; choose another folder"
+    )
 
 
 def test_a_link_to_a_set_is_replaced_and_the_set_stays(tmp_path: Path) -> None:
