@@ -116,7 +116,7 @@ def test_conversions_are_timed_and_weighed(run_cli: Callable[..., Any]) -> None:
     for line in (
         "ours / copy (target 1.0 or less): ", "tf.train.Example / ours (target 3): ",
         "TFDS / ours: ", "rate of one process / Pillow's (target 0.8): ",
-        "one process / 2 workers once they run (target 1.7): ",
+        "one process / 2 workers (target 1.7): ",
         "one process / 2 ranks (target 1.7): ", "captchas of 8x8: ", "CIFAR-10 images: ",
     ):  # fmt: skip
         assert f"- {line}" in printed
