@@ -6,7 +6,7 @@ import signal
 import sys
 from collections.abc import Sequence
 
-from data_tools import launch_env, ranks
+from data_tools import __version__, launch_env, ranks
 from data_tools.errors import parse_flags, run_main, unknown_command
 from data_tools.ranks import Ranks
 
@@ -28,7 +28,7 @@ COMMANDS = {
     "svhn-to-tfrecord": (
         "data_tools.convert_svhn", "SvhnToTfrecord", "convert the cropped digits of SVHN",
     ),
-    "verify": ("data_tools.verify", "Verify", "check every byte of a data set, or TFRecord files"),
+    "verify": ("data_tools.verify", "Verify", "check every byte of data sets, or TFRecord files"),
     "info": ("data_tools.info", "Info", "show what is in a data set"),
     "preview": ("data_tools.preview", "Preview", "draw images with their labels"),
     "reshard": (
@@ -67,9 +67,9 @@ def usage() -> str:
 
 def _run(argv: Sequence[str]) -> None:
     name, *words = argv or [""]
-    if name in ("-h", "--help"):
+    if name in ("-h", "--help", "--version"):
         if launch_env.is_first_rank():
-            print(usage())
+            print(f"data_tools {__version__}" if name == "--version" else usage())
         return
     launch = launch_env.read()
     if name in SHARED:

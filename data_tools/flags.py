@@ -66,7 +66,7 @@ class Download:
 
     name: tyro.conf.Positional[Literal["cifar10", "cifar100"]]
     """Which data set."""
-    out: tyro.conf.Positional[Path]
+    out: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="OUT")]
     """Folder to make."""
     url: str | None = None
     """A mirror of the same archive, by HTTPS."""
@@ -78,7 +78,7 @@ class Download:
 class MakeCaptcha:
     """Draws captchas: OUT/0.jpg, OUT/1.jpg, ... and OUT/labels.csv with lines like `0,NZPP`."""
 
-    out: tyro.conf.Positional[Path]
+    out: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="OUT")]
     """Folder to make."""
     count: int = 6000
     """Number of images."""
@@ -202,12 +202,12 @@ class ImageFlags(StoringFlags):
 class CaptchaToTfrecord(ImageFlags):
     """Converts a folder of captcha images and their labels to sharded TFRecords."""
 
-    images: tyro.conf.Positional[Path]
+    images: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="IMAGES")]
     """Folder of JPEG and PNG files, or of sub-folders with such."""
-    labels: tyro.conf.Positional[Path]
+    labels: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="LABELS")]
     """CSV with a row `image,label` for each: `0,NZPP`, `0.jpg,NZPP` or `train/0.jpg,NZPP`, with a
     header or without; `-` where the labels are in the file names."""
-    out: tyro.conf.Positional[Path]
+    out: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="OUT")]
     """Data set folder to make."""
     separator: str = ","
     r"""Stands between the image and the label in LABELS, one character, or `\t` for a tab."""
@@ -287,11 +287,11 @@ class CaptchaToTfrecord(ImageFlags):
 class FolderToTfrecord(ImageFlags):
     """Converts images of classes, a folder for each class, to sharded TFRecords to train on."""
 
-    src: tyro.conf.Positional[Path]
+    src: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="SRC")]
     """Folder of class folders: SRC/cat/1.png, SRC/dog/old/7.jpg; with --split-folders those lie in
     the folders of the splits, SRC/train/cat/1.png. Every file in them is taken for an image,
     whatever its name, but for hidden ones and Thumbs.db."""
-    out: tyro.conf.Positional[Path]
+    out: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="OUT")]
     """Data set folder to make."""
     labels: Path | None = None
     """CSV with a row `image,class` for each image that lies in SRC, in place of class folders."""
@@ -362,10 +362,10 @@ class CifarToTfrecord:
 class SvhnToTfrecord:
     """Converts the cropped digits of SVHN (format 2) to sharded TFRecords."""
 
-    src: tyro.conf.Positional[Path]
+    src: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="SRC")]
     """Folder that holds train_32x32.mat, test_32x32.mat and extra_32x32.mat, or some of them; each
     becomes a split."""
-    out: tyro.conf.Positional[Path]
+    out: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="OUT")]
     """Data set folder to make."""
     shards: int = 4
     """Files a split, at most."""
@@ -384,13 +384,13 @@ class SvhnToTfrecord:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Verify:
-    """Checks a data set's counts, sizes, hashes, checksums and offsets, or any TFRecord files."""
+    """Checks data sets' counts, sizes, hashes, checksums and offsets, or any TFRecord files."""
 
     paths: Annotated[
         tuple[Path, ...], tyro.conf.Positional,
         tyro.conf.arg(metavar="PATH [PATH ...]", help_behavior_hint="(required)"),
     ]  # fmt: skip
-    """Data set folder, or TFRecord files, plain or compressed by GZIP or ZLIB."""
+    """Data set folders, or TFRecord files, plain or compressed by GZIP or ZLIB."""
     deep: bool = False
     """Parse each record and, of a data set, decode its image and label too."""
     json: bool = False
@@ -400,14 +400,14 @@ class Verify:
 
     def __post_init__(self) -> None:
         if not self.paths:
-            raise ValueError("PATH is needed: a data set folder, or TFRecord files")
+            raise ValueError("PATH is needed: data set folders, or TFRecord files")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Info:
     """Shows what is in a data set: counts of classes and characters, duplicates, conflicts."""
 
-    folder: tyro.conf.Positional[Path]
+    folder: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="FOLDER")]
     """Data set folder."""
     json: bool = False
     """Print JSON."""
@@ -419,10 +419,10 @@ class Info:
 class Preview:
     """Draws images of a data set with their labels below them, as one picture."""
 
-    folder: tyro.conf.Positional[Path]
+    folder: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="FOLDER")]
     """Data set folder."""
     image: Path
-    """PNG file to write."""
+    """Picture to write, a file whose name ends in .png."""
     count: int = 64
     """Number of images, at most."""
     split: str | None = None
@@ -438,6 +438,8 @@ class Preview:
         check_positive(count=self.count)
         if self.seed < 0:
             raise ValueError(f"--seed is {self.seed}; it must not be negative")
+        if self.image.suffix.lower() != ".png":
+            raise ValueError(f"--image is {str(self.image)!r}; its name must end in .png")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

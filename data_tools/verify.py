@@ -1,4 +1,4 @@
-"""`data_tools verify`: checks every byte of a data set folder, or of any TFRecord files."""
+"""`data_tools verify`: checks every byte of data set folders, or of any TFRecord files."""
 
 from array import array
 from collections.abc import Iterator, Sequence
@@ -20,20 +20,18 @@ _AGAIN = "convert the data set again"
 
 def main(command: Verify) -> None:
     """Runs the command."""
-    folder = next((path for path in command.paths if path.is_dir()), None)
+    folders = [path for path in command.paths if path.is_dir()]
     facts: dict[str, Any]
-    if folder is None:
+    if not folders:
         found = verify_files(command.paths, deep=command.deep)
         facts, lines = {"files": found}, [_describe(*item) for item in found.items()]
-    elif len(command.paths) > 1:
+    elif len(folders) < len(command.paths):
         raise DataError(
-            CONFIG, folder, "a folder beside other paths", fix="pass one folder, or files only"
+            CONFIG, folders[0], "a folder beside files", fix="pass folders only, or files only"
         )
     else:
-        counts = verify_folder(folder, deep=command.deep)
-        facts = {"splits": counts}
-        listed = ", ".join(f"{name} {count}" for name, count in counts.items())
-        lines = [f"{folder}: ok: {listed}"]
+        sets = {str(path): verify_folder(path, deep=command.deep) for path in folders}
+        facts, lines = {"sets": sets}, [_describe_set(*item) for item in sets.items()]
     print_result(lines, {"ok": True, "deep": command.deep, **facts}, as_json=command.json)
 
 
@@ -102,6 +100,10 @@ def verify_file(path: Path, advance: Advance | None = None, *, deep: bool) -> di
 def _describe(path: str, found: dict[str, Any]) -> str:
     compression = f", {found['compression']}" if found["compression"] else ""
     return f"{path}: ok: {found['records']} records{compression}"
+
+
+def _describe_set(path: str, counts: dict[str, int]) -> str:
+    return f"{path}: ok: " + ", ".join(f"{name} {count}" for name, count in counts.items())
 
 
 def _records(path: Path, advance: Advance | None) -> Iterator[tuple[str, bytes, int]]:

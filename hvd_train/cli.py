@@ -3,6 +3,7 @@
 import sys
 from collections.abc import Sequence
 
+from data_tools import __version__
 from data_tools.errors import run_main, unknown_command
 from hvd_train import captcha, cifar
 
@@ -22,6 +23,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     name, *flags = (sys.argv[1:] if argv is None else argv) or [""]
     if name in ("-h", "--help"):
         return run_main(lambda: print(USAGE))
+    if name == "--version":
+        return run_main(lambda: print(f"hvd_train {__version__}"))
     if name not in COMMANDS:
         return run_main(lambda: _refuse(name))
     return COMMANDS[name](flags, prog=f"hvd_train {name}")

@@ -11,6 +11,8 @@ import scipy.io
 from small_captchas import Ran, write_captchas
 from small_cifar import write_cifar10
 
+from data_tools import __version__
+
 Tools = Callable[..., Ran]
 RunCli = Callable[..., Ran]
 ROOT = Path(__file__).resolve().parents[2]
@@ -121,6 +123,24 @@ def test_help_of_a_command_shows_its_flags_with_their_defaults(data_tools: Tools
         assert flag in text
 
 
+def test_help_names_what_stands_before_the_flags(data_tools: Tools) -> None:
+    for command, names in (
+        ("captcha-to-tfrecord", "IMAGES LABELS OUT"), ("folder-to-tfrecord", "SRC OUT"),
+        ("svhn-to-tfrecord", "SRC OUT"), ("make-captcha", "OUT"), ("info", "FOLDER"),
+        ("download", "{cifar10,cifar100} OUT"),
+    ):  # fmt: skip
+        usage = data_tools(command, "--help").stdout.partition("\n")[0]
+        assert f"] {names}" in usage
+
+
+def test_each_program_tells_its_version(data_tools: Tools) -> None:
+    assert data_tools("--version").stdout == f"data_tools {__version__}\n"
+    ran = subprocess.run(
+        [sys.executable, "-m", "hvd_train", "--version"], capture_output=True, text=True, check=True
+    )
+    assert ran.stdout == f"hvd_train {__version__}\n"
+
+
 COMMANDS = (
     "the commands: download, make-captcha, captcha-to-tfrecord, cifar-to-tfrecord, "
     "folder-to-tfrecord, svhn-to-tfrecord, verify, info, preview, reshard"
@@ -129,7 +149,7 @@ REFUSED = {
     ("mkae-captcha", "out"): f"no command 'mkae-captcha'; {COMMANDS}",
     (): f"no command is given; {COMMANDS}",
     ("verify",): (
-        "PATH is needed: a data set folder, or TFRecord files; see data_tools verify --help"
+        "PATH is needed: data set folders, or TFRecord files; see data_tools verify --help"
     ),
     ("verify", "out", "--colour"): ("Unrecognized options: --colour; see data_tools verify --help"),
     ("make-captcha", "out", "--count", "many"): (

@@ -2,15 +2,18 @@
 
 import dataclasses
 import re
+import shlex
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from data_tools import cli as data_tools_cli
 from data_tools import flags
+from data_tools.errors import parse_flags
 from hvd_train import cli
-from hvd_train.config import CaptchaConfig, CifarConfig
-from hvd_train.config_files import flat
+from hvd_train.config import CaptchaConfig, CifarConfig, TrainConfig
+from hvd_train.config_files import flat, parse_config
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -47,3 +50,44 @@ def test_the_commands_of_the_pages_exist() -> None:
     text = "\n".join(page.read_text() for page in PAGES)
     assert set(re.findall(r"`hvd_train ([a-z]+)", text)) <= set(cli.COMMANDS)
     assert set(re.findall(r"`data_tools ([a-z][a-z0-9-]+)", text)) <= set(data_tools_cli.COMMANDS)
+
+
+CONFIGS = {"captcha": CaptchaConfig, "cifar": CifarConfig, "photos": TrainConfig}
+COMMAND = re.compile(r"(?:.* )?(data_tools|hvd_train|python (?:hvd_train/)?(\w+)\.py)(?: (.*))?")
+
+
+def commands(text: str) -> Iterator[tuple[str, list[str]]]:
+    """Yields "data_tools" or the settings' name, and the words behind it, of whole commands."""
+    blocks = re.findall(r"```sh\n(.*?)```", text, re.DOTALL)
+    lines = "\n".join(blocks).replace("\\\n", " ").splitlines()
+    for line in [
+        *lines,
+        *re.findall(r"`([^`\n]+)`", re.sub(r"```.*?```", "", text, flags=re.DOTALL)),
+    ]:
+        match = COMMAND.fullmatch(line.partition("#")[0].strip())
+        if match is None or "..." in line:
+            continue
+        program, script, rest = match.groups()
+        words = shlex.split(rest or "")
+        if program == "hvd_train":
+            script, *words = words or [""]
+        if script in (None, *CONFIGS) and "--help" not in words:
+            yield script or program, words
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_the_commands_of_the_pages_are_understood(page: Path) -> None:
+    for program, words in commands(page.read_text()):
+        if program in CONFIGS:
+            parse_config(CONFIGS[program], words, prog=program)
+        elif len(words) > 1:  # one word names the command only
+            _, name, _ = data_tools_cli.COMMANDS[words[0]]
+            parse_flags(getattr(flags, name), prog=words[0], argv=words[1:])
+
+
+def test_commands_are_found_in_blocks_and_in_sentences() -> None:
+    found = [command for page in PAGES for command in commands(page.read_text())]
+    preview = ["preview", "datasets/photos", "--image", "photos.png"]
+    download = ["download", "cifar10", "cifar-10-binary"]
+    assert [("data_tools", words) in found for words in (preview, download)] == [True, True]
+    assert sum(program in CONFIGS for program, _ in found) > 20

@@ -142,6 +142,8 @@ def test_what_can_not_be_shown_is_one_line(data_tools: Tools, out: Path, tmp_pat
          "see data_tools preview --help"),
         (("--seed", -1), 2, "CONFIG: command line: --seed is -1; it must not be negative; "
          "see data_tools preview --help"),
+        (("--image", "sheet.jpg"), 2, "CONFIG: command line: --image is 'sheet.jpg'; its name must "
+         "end in .png; see data_tools preview --help"),
     ):  # fmt: skip
         ran = data_tools("preview", out, "--image", path, *flags)
         assert (ran.rc, ran.stdout, ran.stderr) == (rc, "", f"error: {message}\n")
@@ -200,10 +202,9 @@ def test_damaged_records_and_offsets_are_integrity_and_leave_no_picture(
 
 
 def test_a_picture_replaces_no_other_file(data_tools: Tools, out: Path, tmp_path: Path) -> None:
-    kept = tmp_path / "notes.txt"
+    kept = tmp_path / "notes.png"
     kept.write_text("kept")
     for path, reason in (
-        (out / "manifest.json", "it would lie in the data set"),
         (out / "new.png", "it would lie in the data set"),
         (kept, "it exists already and is no PNG"),
     ):

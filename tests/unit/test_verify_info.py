@@ -333,7 +333,21 @@ def test_verify_json_tells_the_counts(data_tools: Tools, pristine: Path) -> None
     ran = data_tools("verify", pristine, "--json", "--deep")
     assert (ran.rc, ran.stderr) == (0, "")
     splits = {name: split.examples for name, split in manifest.load(pristine).splits.items()}
-    assert json.loads(ran.stdout) == {"ok": True, "deep": True, "splits": splits}
+    assert json.loads(ran.stdout) == {"ok": True, "deep": True, "sets": {str(pristine): splits}}
+
+
+def test_several_sets_are_verified_in_one_call(
+    data_tools: Tools, pristine: Path, out: Path
+) -> None:
+    ran = data_tools("verify", pristine, out)
+    assert (ran.rc, ran.stderr) == (0, "")
+    counts = {name: split.examples for name, split in manifest.load(out).splits.items()}
+    listed = ", ".join(f"{name} {count}" for name, count in counts.items())
+    assert ran.stdout == f"{pristine}: ok: {listed}\n{out}: ok: {listed}\n"
+    (out / THIRD).unlink()
+    ran = data_tools("verify", pristine, out)
+    assert (ran.rc, ran.stdout) == (4, "")
+    assert ran.stderr.startswith(f"error: INTEGRITY: {out / THIRD}: ")
 
 
 def foreign(path: Path, records: list[bytes], compress: Callable[[bytes], bytes] = bytes) -> Path:
@@ -398,8 +412,8 @@ def test_paths_that_can_not_be_verified_are_one_line(
     path, pipe = foreign(tmp_path / "file", EXAMPLES), tmp_path / "pipe"
     os.mkfifo(pipe)
     for paths, rc, message in (
-        ([path, pristine], 2, f"CONFIG: {pristine}: a folder beside other paths; "
-         "pass one folder, or files only"),
+        ([path, pristine], 2, f"CONFIG: {pristine}: a folder beside files; "
+         "pass folders only, or files only"),
         ([pipe], 3, f"INPUT: {pipe}: not a file; check the path"),
         ([path, tmp_path / "no"], 3, f"INPUT: {tmp_path / 'no'}: no such file or folder; "
          "check the path"),
