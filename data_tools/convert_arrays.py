@@ -17,7 +17,7 @@ from data_tools.sources.batch import Batch
 from data_tools.writer import (
     ShardWriter,
     WrittenShard,
-    finish_split,
+    finish_splits,
     split_evenly,
     write_manifest,
 )
@@ -145,9 +145,7 @@ def finish_set(
         classes=classes,
         coarse_classes=coarse_classes,
         skipped=(),
-        splits={
-            split: finish_split(folder, name, split, shards) for split, shards in written.items()
-        },
+        splits=finish_splits(folder, name, written),
     )
     write_manifest(folder, manifest)
     return manifest

@@ -12,10 +12,10 @@ from data_tools.console import print_result
 from data_tools.convert_images import (
     ARGUMENTS,
     convert_rows,
+    describe_skipped,
     parse_split,
     parse_split_folders,
     printable,
-    refuse_empty,
     refuse_faults,
     the_one_size,
     write_set,
@@ -30,10 +30,12 @@ from data_tools.writer import atomic_folder, check_inputs_stay
 
 KIND = "captcha"
 DECISIVE = (
-    "separator", "row_names", "first_row", "label_from_name", "charset", "case", "length",
-    "variable_length", *ARGUMENTS,
+    "separator", "header", "row_names", "first_row", "label_from_name", "charset", "case", "length",
+    "variable_length", "zero_pad", *ARGUMENTS,
 )  # fmt: skip
 UNNAMED_SHOWN = 5
+LABEL_FIX = "mend the label, or see --charset, --case, --length and --variable-length"
+ZEROS_FIX = "if a spreadsheet dropped leading zeros, pass --zero-pad"
 
 
 def main(command: CaptchaToTfrecord, ranks: Ranks = ALONE) -> None:
@@ -43,7 +45,7 @@ def main(command: CaptchaToTfrecord, ranks: Ranks = ALONE) -> None:
     check_inputs_stay(command.out, [("images", command.images), *labels])
     folder = ImageFolder(command.images)
     split_of = find_split_folders(command.split_folders, folder)
-    origin, rows, faults = read_rows(command, folder, split_of)
+    origin, rows, faults, notes = read_rows(command, folder, split_of)
     if command.case != "keep":
         rows = Rows.of(row._replace(label=fold_case(row.label, command.case)) for row in rows)
     spec, rows, label_faults = check_labels(rows, origin, command)
@@ -60,17 +62,16 @@ def main(command: CaptchaToTfrecord, ranks: Ranks = ALONE) -> None:
         faults.sort(key=lambda fault: fault.number)
         refuse_faults(faults, origin.path, among, skip_bad=command.skip_bad)
         size = the_one_size(written, command.images, faults)
-        if split_of:
-            refuse_empty(splits, written, command.images)
         manifest = write_set(
             incomplete, written, size, command,
             kind=KIND, splits=splits, label=spec,
             arguments=("split_folders" if split_of else "split", *DECISIVE),
             skipped=[f"{origin.title(fault.number)}: {fault.reason}" for fault in faults],
         )  # fmt: skip
-    notes = describe_rest(command, folder, origin, faults)
+    notes += describe_rest(command, folder, origin, faults)
+    made = manifests.describe(manifest, "captchas", dict.fromkeys(splits))
     print_result(
-        [f"{command.out}: {manifests.describe(manifest, 'captchas')}", *notes],
+        [f"{command.out}: {made}", *notes],
         {**manifests.facts(command.out, manifest), "notes": notes}, as_json=command.json,
     )  # fmt: skip
 
@@ -130,9 +131,8 @@ class Origin:
         """Names a row in the manifest, whatever bytes are in a file name."""
         return printable(f"row {number}" if self.names is None else self.names[number - 1])
 
-    def label_fault(self, row: Row, reason: str) -> Fault:
+    def label_fault(self, row: Row, reason: str, fix: str) -> Fault:
         """The fault of a row whose label is wrong."""
-        fix = "mend the label, or see --charset, --case, --length and --variable-length"
         if self.names is not None:
             return Fault(row.number, LABEL, str(self.path / row.image), reason, fix)
         where = f"{self.path}:row {row.number}"
@@ -141,8 +141,8 @@ class Origin:
 
 def read_rows(
     command: CaptchaToTfrecord, folder: ImageFolder, split_of: SplitOf
-) -> tuple[Origin, Rows, list[Fault]]:
-    """Finds images and labels: the rows that can be used and the faults of the others."""
+) -> tuple[Origin, Rows, list[Fault], list[str]]:
+    """Finds images and labels: usable rows, the faults of the others, and notes for the user."""
     pattern = command.pattern()
     if pattern is not None:
         folder.walk()
@@ -150,10 +150,10 @@ def read_rows(
         for number, name in enumerate(names, 1):
             folder.claim(name, number)
         rows, faults = labels_from_names(command.images, names, pattern)
-        return Origin(command.images, names), rows, faults
-    rows, faults = read_labels(
-        command.labels, folder, separator=command.delimiter(), row_names=command.row_names,
-        first_row=command.first_row,
+        return Origin(command.images, names), rows, faults, []
+    rows, faults, notes = read_labels(
+        command.labels, folder, separator=command.delimiter(), header=command.header,
+        row_names=command.row_names, first_row=command.first_row,
     )  # fmt: skip
     if split_of:
         folder.walk()
@@ -168,7 +168,7 @@ def read_rows(
                 "name its folder there, or take out the row",
             ))  # fmt: skip
         rows = inside
-    return Origin(command.labels), rows, faults
+    return Origin(command.labels), rows, faults, notes
 
 
 def fold_case(label: str, case: str) -> str:
@@ -191,6 +191,9 @@ def check_labels(
         # Of equally common lengths the first one met counts.
         usual = command.length or max(lengths, key=lengths.__getitem__, default=1)
         allowed = range(usual, usual + 1)
+    dropped = all(map(is_number, rows.labels())) and not command.zero_pad
+    if command.zero_pad:
+        rows = Rows.of(row._replace(label=zero_padded(row.label, usual)) for row in rows)
     charset = command.characters() or charsets.choose_charset(
         label for label in rows.labels() if len(label) in allowed and label.isprintable()
     )
@@ -201,7 +204,9 @@ def check_labels(
         )  # fmt: skip
     reason_of = functools.partial(label_fault, allowed=allowed, charset=charset)
     faults = [
-        origin.label_fault(row, reason)
+        origin.label_fault(
+            row, reason, ZEROS_FIX if dropped and len(row.label) < allowed.start else LABEL_FIX
+        )
         for row, reason in zip(rows, map(reason_of, rows.labels()), strict=True)
         if reason
     ]
@@ -210,6 +215,16 @@ def check_labels(
     used = set(map(len, rows.labels())) or {allowed.start}
     spec = LabelSpec(charset=charset, min_length=min(used), max_length=max(used), case=command.case)
     return spec, rows, faults
+
+
+def is_number(label: str) -> bool:
+    """Tells whether a spreadsheet takes a label for a number and drops zeros in front."""
+    return label.isascii() and label.isdecimal()
+
+
+def zero_padded(label: str, length: int) -> str:
+    """The label with zeros in front; of other characters than digits it stays as it is."""
+    return label.zfill(length) if is_number(label) else label
 
 
 def label_fault(label: str, allowed: range, charset: str) -> str:
@@ -232,8 +247,10 @@ def describe_rest(
     lines = []
     if command.case != "keep":
         lines.append(f"labels were folded to {command.case} case")
+    if command.zero_pad:
+        lines.append("labels were filled with zeros on the left")
     if faults:
-        lines.append(f"skipped {len(faults)} {origin.what}, listed in the manifest")
+        lines.append(describe_skipped(faults, origin.what))
     unnamed = [] if faults else folder.unclaimed()
     if unnamed:
         shown = ", ".join(unnamed[:UNNAMED_SHOWN]) + (" ..." if unnamed[UNNAMED_SHOWN:] else "")

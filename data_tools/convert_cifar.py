@@ -42,13 +42,13 @@ def main(command: CifarToTfrecord, ranks: Ranks = ALONE) -> None:
             coarse_classes=names[0] if len(names) > 1 else None,
         )  # fmt: skip
     print_result(
-        [f"{command.out}: {manifests.describe(manifest, f'images of {layout.title}')}"],
+        [f"{command.out}: {manifests.describe(manifest, f'images of {layout.title}', splits)}"],
         manifests.facts(command.out, manifest), as_json=command.json,
     )  # fmt: skip
 
 
 def read_splits(files: Sequence[Path], layout: Layout, validation: int) -> dict[str, Examples]:
-    """Reads the files, by split: train, validation and test, those that have any example.
+    """Reads the files, by split: train, validation if asked for, and test.
 
     Raises:
         DataError: INPUT when a file is damaged, CONFIG when validation takes all training images.
@@ -64,9 +64,10 @@ def read_splits(files: Sequence[Path], layout: Layout, validation: int) -> dict[
             fix="leave some to train on",
         )  # fmt: skip
     cut = counts[TRAIN] - validation
-    splits = {
-        TRAIN: Examples(tuple(batches[TRAIN]), range(cut)),
-        VALIDATION: Examples(tuple(batches[TRAIN]), range(cut, counts[TRAIN])),
+    training = tuple(batches[TRAIN])
+    held_out = {VALIDATION: Examples(training, range(cut, counts[TRAIN]))} if validation else {}
+    return {
+        TRAIN: Examples(training, range(cut)),
+        **held_out,
         TEST: Examples(tuple(batches[TEST]), range(counts[TEST])),
     }
-    return {name: examples for name, examples in splits.items() if len(examples)}

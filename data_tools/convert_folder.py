@@ -11,10 +11,10 @@ from data_tools.console import print_result
 from data_tools.convert_images import (
     ARGUMENTS,
     convert_rows,
+    describe_skipped,
     parse_split,
     parse_split_folders,
     printable,
-    refuse_empty,
     refuse_faults,
     the_one_size,
     write_set,
@@ -25,7 +25,7 @@ from data_tools.ranks import ALONE, Ranks
 from data_tools.sources.captcha import Fault, ImageFolder, composed, read_labels
 from data_tools.sources.folder import ClassFolders, name_fault
 from data_tools.sources.rows import Row, Rows
-from data_tools.writer import INCOMPLETE, atomic_folder, check_inputs_stay
+from data_tools.writer import atomic_folder, check_inputs_stay
 
 KIND = "classes"
 TRAIN = "train"
@@ -81,22 +81,27 @@ def main(command: FolderToTfrecord, ranks: Ranks = ALONE) -> None:
         among = f"{found.count() + len(found.faults)} {'rows' if command.labels else 'entries'}"
         refuse_faults(faults, where, among, skip_bad=command.skip_bad)
         size = the_one_size(written, command.src, faults)
-        if command.split_folders is not None:
-            refuse_empty(splits, written, command.src)
         manifest = write_set(
             incomplete, written, size, command,
             kind=KIND, splits=splits, classes=classes,
-            arguments=("split_folders" if command.split_folders else "split", *ARGUMENTS),
+            arguments=(*decisive(command), *ARGUMENTS),
             skipped=[skipped(fault, command) for fault in faults],
         )  # fmt: skip
     notes = found.notes
     if faults:
-        notes = [f"skipped {len(faults)}, listed in the manifest", *notes]
-    made = manifests.describe(manifest, f"images of {len(classes)} classes")
+        notes = [describe_skipped(faults, "rows" if command.labels else "entries"), *notes]
+    made = manifests.describe(manifest, f"images of {len(classes)} classes", splits)
     print_result(
         [f"{command.out}: {made}", *notes],
         {**manifests.facts(command.out, manifest), "notes": notes}, as_json=command.json,
     )  # fmt: skip
+
+
+def decisive(command: FolderToTfrecord) -> tuple[str, ...]:
+    """The fields that tell the splits and the CSV."""
+    if command.labels is not None:
+        return "split", "separator", "header"
+    return ("split_folders" if command.split_folders else "split",)
 
 
 def class_record(image: bytes, label: str, numbers: Mapping[str, int]) -> bytes:
@@ -120,8 +125,8 @@ def read_images(command: FolderToTfrecord) -> Images:
         DataError: INPUT or CONFIG when the source isn't of that form.
     """
     if command.labels is not None:
-        return read_labelled(command.src, command.labels, parse_split(command.split))
-    folders = ClassFolders(command.src, [command.out, Path(f"{command.out}{INCOMPLETE}")])
+        return read_labelled(command, command.labels)
+    folders = ClassFolders(command.src)
     if command.split_folders is not None:
         found = read_split_folders(folders, command.src, parse_split_folders(command.split_folders))
     else:
@@ -139,10 +144,13 @@ def read_images(command: FolderToTfrecord) -> Images:
     return found
 
 
-def read_labelled(source: Path, labels: Path, shares: dict[str, float]) -> Images:
+def read_labelled(command: FolderToTfrecord, labels: Path) -> Images:
     """Reads a CSV of files and classes."""
-    folder = ImageFolder(source)
-    rows, faults = read_labels(labels, folder)
+    shares = parse_split(command.split)
+    folder = ImageFolder(command.src)
+    rows, faults, notes = read_labels(
+        labels, folder, separator=command.delimiter(), header=command.header
+    )
     good = Rows()
     for row in rows:
         name = composed(row.label)
@@ -152,7 +160,7 @@ def read_labelled(source: Path, labels: Path, shares: dict[str, float]) -> Image
         else:
             good.append(row.number, row.image, name)
     unnamed = [] if faults else folder.unclaimed()
-    notes = listed("images have no row and were left out", unnamed)
+    notes += listed("images have no row and were left out", unnamed)
     return Images([(shares, good)], faults, notes)
 
 

@@ -7,7 +7,7 @@ command's own.
 import dataclasses
 import hashlib
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -24,10 +24,10 @@ from data_tools.set_names import SPLIT_NAME
 from data_tools.sources.captcha import Fault
 from data_tools.sources.rows import Rows
 from data_tools.workers import run_tasks
-from data_tools.writer import WrittenShard, finish_split, split_evenly, write_chunk, write_manifest
+from data_tools.writer import WrittenShard, finish_splits, split_evenly, write_chunk, write_manifest
 
 ARGUMENTS = ("shards", "image_encoding", "transcode", "resize", "pad", "skip_bad")
-"""The fields of ImageFlags, but for the split, that decide what a data set holds."""
+"""The fields of ImageFlags, but for the split and the CSV, that decide what a data set holds."""
 
 
 def parse_split(text: str) -> dict[str, float]:
@@ -271,8 +271,11 @@ def refuse_faults(
         return
     if len(faults) == 1:
         raise faults[0].error()
-    fixes = {fault.fix for fault in faults}
-    mend = fixes.pop() if len(fixes) == 1 else "mend them"
+    fixes = list(dict.fromkeys(fault.fix for fault in faults))
+    if len(fixes) > 1:
+        flags = [fix for fix in fixes if "--" in fix]
+        fixes = flags if flags == fixes else ["mend them", *flags]
+    mend = "; ".join(fixes)
     raise DataError(
         faults[0].kind, where, f"{len(faults)} of {among} can't be used",
         fix=f"{mend}, or pass --skip-bad to leave them out",
@@ -280,18 +283,16 @@ def refuse_faults(
     )  # fmt: skip
 
 
+def describe_skipped(faults: Sequence[Fault], what: str) -> str:
+    """Counts what was left out, by kind."""
+    kinds = Counter(fault.kind.name for fault in faults)
+    counts = ", ".join(f"{count} {kind}" for kind, count in sorted(kinds.items()))
+    return f"skipped {len(faults)} {what}, listed in the manifest: {counts}"
+
+
 def printable(text: str) -> str:
     """The text with escapes for what is no Unicode, as in a file name of another encoding."""
     return text.encode(errors="backslashreplace").decode()
-
-
-def refuse_empty(splits: Iterable[str], written: Sequence[ConvertedChunk], source: Path) -> None:
-    """Raises INPUT when the folders of a split gave no record."""
-    counts = count_splits(written)
-    for split in splits:
-        if not counts[split]:
-            reason = f"no examples for the split {split!r}"
-            raise DataError(INPUT, source, reason, fix="see --split-folders")
 
 
 def the_one_size(
@@ -350,6 +351,10 @@ def write_set(
         label: of captchas.
         classes: the names of the classes.
     """
+    shards = {
+        split: [chunk.shards[split] for chunk in written if split in chunk.shards]
+        for split in splits
+    }
     encodings = set().union(*(chunk.encodings for chunk in written))
     digest = hashlib.sha256(b"".join(chunk.digest for chunk in written)).hexdigest()
     given = [f"--{name.replace('_', '-')}={getattr(flags, name)}" for name in arguments]
@@ -365,21 +370,7 @@ def write_set(
         label=label,
         classes=classes,
         skipped=tuple(skipped),
-        splits={
-            split: finish_split(
-                folder, flags.name, split,
-                [chunk.shards[split] for chunk in written if split in chunk.shards],
-            )
-            for split in splits
-        },
+        splits=finish_splits(folder, flags.name, shards),
     )  # fmt: skip
     write_manifest(folder, manifest)
     return manifest
-
-
-def count_splits(written: Sequence[ConvertedChunk]) -> Counter[str]:
-    """The number of records of each split that has any."""
-    counts: Counter[str] = Counter()
-    for chunk in written:
-        counts.update({split: shard.examples for split, shard in chunk.shards.items()})
-    return counts

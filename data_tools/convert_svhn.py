@@ -32,6 +32,6 @@ def main(command: SvhnToTfrecord) -> None:
             classes=tuple(map(str, range(svhn.DIGITS))),
         )  # fmt: skip
     print_result(
-        [f"{command.out}: {manifests.describe(manifest, 'images of SVHN')}"],
+        [f"{command.out}: {manifests.describe(manifest, 'images of SVHN', files)}"],
         manifests.facts(command.out, manifest), as_json=command.json,
     )  # fmt: skip

@@ -171,6 +171,10 @@ class ImageFlags(StoringFlags):
     split_folders: Annotated[str | None, tyro.conf.arg(metavar="FOLDER=SPLIT,...")] = None
     """Sub-folders and the splits that their images come into, like `train=train,val=validation`,
     in place of --split."""
+    separator: str = ","
+    r"""Stands between the image and the label in the CSV, one character, or `\t` for a tab."""
+    header: Literal["guess", "yes", "no"] = "guess"
+    """Whether row 1 of the CSV is a header; guessed from its last cell: label, text, class, ..."""
     shards: int = 4
     """Files a split, at most."""
     skip_bad: bool = False
@@ -196,6 +200,14 @@ class ImageFlags(StoringFlags):
             raise ValueError("--split and --split-folders are both given; give one")
         if self.split == _NOT_GIVEN:
             object.__setattr__(self, "split", DEFAULT_SPLIT)
+        if len(self.delimiter()) != 1 or self.delimiter() in '"\r\n':
+            raise ValueError(f"--separator is {self.separator!r}; it must be one character")
+        if not self.separator.strip().isprintable():  # the manifest holds it
+            raise ValueError(f"--separator is {self.separator!r}; not all of it can be printed")
+
+    def delimiter(self) -> str:
+        """What --separator stands for."""
+        return "\t" if self.separator == r"\t" else self.separator
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -209,8 +221,6 @@ class CaptchaToTfrecord(ImageFlags):
     header or without; `-` where the labels are in the file names."""
     out: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="OUT")]
     """Data set folder to make."""
-    separator: str = ","
-    r"""Stands between the image and the label in LABELS, one character, or `\t` for a tab."""
     row_names: str | None = None
     """LABELS has a label alone in each row: the name of the image of row i, like `{}.jpg`, or
     `{:05}.jpg` for 00007.jpg."""
@@ -228,6 +238,9 @@ class CaptchaToTfrecord(ImageFlags):
     """Characters that each label must have; that of most labels if not given."""
     variable_length: bool = False
     """Allow labels of any length."""
+    zero_pad: bool = False
+    """Fill labels, all of digits, with zeros on the left to --length or the length of most: a
+    spreadsheet has dropped them."""
     name: str = "captcha"
     """First part of the shards' names."""
 
@@ -242,17 +255,15 @@ class CaptchaToTfrecord(ImageFlags):
             raise ValueError("--label-from-name takes no file of labels; write - for LABELS")
         if not from_names and not has_file:
             raise ValueError("LABELS is -; say with --label-from-name where the labels are")
-        if from_names and (self.row_names is not None or self.separator != ","):
+        of_file = (self.row_names, self.separator, self.header) != (None, ",", "guess")
+        if from_names and of_file:
             raise ValueError("--label-from-name and flags of a file of labels are given; give one")
         if self.first_row and self.row_names is None:
             raise ValueError("--first-row needs --row-names")
         if self.row_names is not None and not ROW_NAMES.fullmatch(self.row_names):
             raise ValueError(f"--row-names is {self.row_names!r}; write it like {{}}.jpg")
-        if len(self.delimiter()) != 1 or self.delimiter() in '"\r\n':
-            raise ValueError(f"--separator is {self.separator!r}; it must be one character")
         for flag, text in (
-            ("--row-names", self.row_names), ("--separator", self.separator.strip()),
-            ("--label-from-name", self.label_from_name),
+            ("--row-names", self.row_names), ("--label-from-name", self.label_from_name),
         ):  # fmt: skip
             if text is not None and not text.isprintable():  # the manifest holds it
                 raise ValueError(f"{flag} is {text!r}; not all of it can be printed")
@@ -265,11 +276,9 @@ class CaptchaToTfrecord(ImageFlags):
         check_positive(length=self.length)
         if self.length is not None and self.variable_length:
             raise ValueError("--length and --variable-length are both given; give one")
+        if self.zero_pad and self.variable_length:
+            raise ValueError("--zero-pad and --variable-length are both given; give one")
         named_charset(self.charset)
-
-    def delimiter(self) -> str:
-        """What --separator stands for."""
-        return "\t" if self.separator == r"\t" else self.separator
 
     def pattern(self) -> re.Pattern[str] | None:
         """The expression of --label-from-name."""

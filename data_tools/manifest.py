@@ -7,6 +7,7 @@ and SHA-256 written here are what tells a whole data set from a damaged one.
 import dataclasses
 import hashlib
 import json
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -225,10 +226,18 @@ def facts(folder: Path, manifest: Manifest) -> dict[str, Any]:
     }
 
 
-def describe(manifest: Manifest, what: str) -> str:
-    """Returns, say, "60 captchas: train 54, test 6"; `what` are the examples."""
+def describe(manifest: Manifest, what: str, splits: Iterable[str]) -> str:
+    """Returns, say, "60 captchas: train 60, test 0 (left out)".
+
+    Args:
+        manifest: of the data set.
+        what: the examples are.
+        splits: that were asked for; those without any example aren't in the manifest.
+    """
     counts = {name: split.examples for name, split in manifest.splits.items()}
-    listed = ", ".join(f"{name} {count}" for name, count in counts.items())
+    listed = ", ".join(
+        f"{name} {counts[name]}" if name in counts else f"{name} 0 (left out)" for name in splits
+    )
     return f"{sum(counts.values())} {what}: {listed}"
 
 

@@ -36,7 +36,7 @@ from data_tools.writer import (
     atomic_folder,
     check_given_once,
     check_inputs_stay,
-    finish_split,
+    finish_splits,
     split_evenly,
     write_manifest,
 )
@@ -67,9 +67,10 @@ def main(command: Reshard) -> None:
         )
     make = make_set if folder is None else cut_again
     with atomic_folder(command.out, overwrite=command.overwrite) as incomplete:
-        manifest = make(incomplete, command)
+        manifest, splits = make(incomplete, command)
         write_manifest(incomplete, manifest)
-    lines = [f"{command.out}: {manifests.describe(manifest, f'examples ({manifest.kind})')}"]
+    made = manifests.describe(manifest, f"examples ({manifest.kind})", splits)
+    lines = [f"{command.out}: {made}"]
     if command.skip_bad and manifest.skipped:
         lines.append(f"skipped {len(manifest.skipped)} records, listed in the manifest")
     print_result(lines, manifests.facts(command.out, manifest), as_json=command.json)
@@ -99,7 +100,11 @@ def write_evenly(
 # A data set
 
 
-def cut_again(folder: Path, command: Reshard) -> Manifest:
+Made = tuple[Manifest, Sequence[str]]
+"""The manifest of what was written, and the splits that were to be made."""
+
+
+def cut_again(folder: Path, command: Reshard) -> Made:
     """Writes the records of a data set to `folder`, in their order and splits.
 
     Raises:
@@ -109,23 +114,24 @@ def cut_again(folder: Path, command: Reshard) -> Manifest:
     (source,) = command.src
     manifest = manifests.load(source)
     set_name = command.name or manifest.name
-    splits = {}
+    written = {}
     with progress("writing", sum(split.bytes for split in manifest.splits.values())) as advance:
         for name, split in manifest.splits.items():
             manifests.check_sizes(source, split)
             records = _records_of(source, split, advance)
-            written = write_evenly(folder, name, split.examples, records, command.shards)
+            written[name] = write_evenly(folder, name, split.examples, records, command.shards)
             for _ in records:  # none is left, or the last shard has more than the manifest says
                 pass
-            splits[name] = finish_split(folder, set_name, name, written)
     arguments = [
         f"--shards={command.shards}" if given.startswith("--shards=") else given
         for given in manifest.created_from.get("arguments", [])
     ]
-    return dataclasses.replace(
-        manifest, tool=data_tools.__version__, name=set_name, splits=splits,
+    made = dataclasses.replace(
+        manifest, tool=data_tools.__version__, name=set_name,
+        splits=finish_splits(folder, set_name, written),
         created_from={**manifest.created_from, "arguments": arguments},
     )  # fmt: skip
+    return made, list(manifest.splits)
 
 
 def _records_of(folder: Path, split: Split, advance: Advance) -> Iterator[bytes]:
@@ -147,7 +153,7 @@ def _records_of(folder: Path, split: Split, advance: Advance) -> Iterator[bytes]
 # Files
 
 
-def make_set(folder: Path, command: Reshard) -> Manifest:
+def make_set(folder: Path, command: Reshard) -> Made:
     """Writes the examples of TFRecord files to `folder`.
 
     Raises:
@@ -169,12 +175,9 @@ def make_set(folder: Path, command: Reshard) -> Manifest:
             for number, split in enumerate(splits)
         }  # fmt: skip
     refuse([*survey.faults, *met.faults], len(survey.splits), command)
-    if command.split_files is not None and (empty := set(splits) - set(survey.counts)):
-        reason = f"no examples for the split {min(empty)!r}"
-        raise DataError(INPUT, _sources(command), reason, fix="see --split-files")
     width, height = the_one_size([met], command.src[0], [])
     channels = layout.shape[2] if layout.shape else 3
-    return Manifest(
+    made = Manifest(
         tool=data_tools.__version__,
         name=name,
         kind=CLASSES if classes else CAPTCHA,
@@ -188,10 +191,9 @@ def make_set(folder: Path, command: Reshard) -> Manifest:
         skipped=tuple(
             printable(f"{PurePath(fault.where).name}: {fault.reason}") for fault in survey.faults
         ),
-        splits={
-            split: finish_split(folder, name, split, shards) for split, shards in written.items()
-        },
+        splits=finish_splits(folder, name, written),
     )  # fmt: skip
+    return made, splits
 
 
 def splits_of(command: Reshard) -> tuple[list[str], Callable[[Path, bytes], str]]:

@@ -15,7 +15,7 @@ import struct
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -49,7 +49,7 @@ def atomic_folder(target: Path, *, overwrite: bool | None = None, rank: int = 0)
         DataError: CONFIG when the target exists and may not be replaced or another process is
             writing it; SPACE or INPUT when the disk refuses, the target then being as before.
     """
-    incomplete = target.with_name(target.name + INCOMPLETE)
+    incomplete = target.parent / (target.name + INCOMPLETE)  # . has no name to replace
     try:
         if rank:
             yield incomplete
@@ -65,11 +65,15 @@ def atomic_folder(target: Path, *, overwrite: bool | None = None, rank: int = 0)
 
 
 def check_inputs_stay(out: Path, inputs: Iterable[tuple[str, Path]]) -> None:
-    """Raises CONFIG when an input, given with its name, lies in a folder that `out` replaces."""
-    replaced = (out.resolve(), Path(f"{out.resolve()}{INCOMPLETE}"))
+    """Raises CONFIG when `out` would replace an input, given with its name, or lie in it."""
+    target = out.resolve()
+    replaced = (target, Path(f"{target}{INCOMPLETE}"))
     for what, path in inputs:
-        if any(path.resolve().is_relative_to(folder) for folder in replaced):
+        source = path.resolve()
+        if any(source.is_relative_to(folder) for folder in replaced):
             raise DataError(CONFIG, out, f"it holds the {what}", fix="choose another folder")
+        if target.is_relative_to(source):
+            raise DataError(CONFIG, out, f"it lies in the {what}", fix="choose another folder")
 
 
 def check_given_once(inputs: Iterable[Path]) -> None:
@@ -328,6 +332,17 @@ def write_chunk(
                 writers[split] = files.enter_context(writer)
             writers[split].write(record)
         return {split: writer.close() for split, writer in writers.items()}
+
+
+def finish_splits(
+    folder: Path, name: str, written: Mapping[str, Sequence[WrittenShard]]
+) -> dict[str, Split]:
+    """Finishes the splits, in order; those without any shard are left out."""
+    return {
+        split: finish_split(folder, name, split, shards)
+        for split, shards in written.items()
+        if shards
+    }
 
 
 def finish_split(folder: Path, name: str, split: str, written: Sequence[WrittenShard]) -> Split:

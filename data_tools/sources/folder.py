@@ -6,7 +6,7 @@ are followed, wherever they lead, but no folder is read twice.
 """
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 
 from data_tools.errors import INPUT, os_errors
@@ -26,14 +26,12 @@ class ClassFolders:
         outside: links that lead out of the source.
     """
 
-    def __init__(self, source: Path, out: Iterable[Path] = ()) -> None:
-        """Takes the source, and folders in it that are no part of it: where the data set goes."""
+    def __init__(self, source: Path) -> None:
         self.faults: list[Fault] = []
         self.stray: list[str] = []
         self.outside: list[str] = []
         self._source = source
         self._top = Path(os.path.realpath(source))
-        self._out = {os.path.realpath(path) for path in out}
         self._count = 0
         # The path under which each folder is read; "" for what holds the source, never read.
         with os_errors(source):
@@ -98,8 +96,7 @@ class ClassFolders:
             is_folder = path.is_dir()
             if path.is_symlink() and not Path(os.path.realpath(path)).is_relative_to(self._top):
                 self.outside.append(str(folder / name))
-            if not (is_folder and os.path.realpath(path) in self._out):
-                yield folder / name, is_folder
+            yield folder / name, is_folder
 
     def _add_fault(self, path: PurePosixPath, reason: str, fix: str) -> None:
         self._count += 1

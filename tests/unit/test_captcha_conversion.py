@@ -728,7 +728,7 @@ def test_an_interrupted_run_leaves_nothing_and_says_so_in_one_line(
 
 LABEL_FIX = "mend the label, or see --charset, --case, --length and --variable-length"
 SKIP_FIX = ", or pass --skip-bad to leave them out"
-ROWS_FIX = f"mend them{SKIP_FIX}"
+ROWS_FIX = f"mend them; {LABEL_FIX}{SKIP_FIX}"
 MISSING_FIX = f"add the image or take out the row{SKIP_FIX}"
 
 
@@ -962,7 +962,7 @@ def test_a_first_row_without_its_image_is_a_fault_and_no_header(
     assert ran.rc == 3
     assert ran.stderr == (
         f"error: INPUT: {folder.parent / 'labels.csv'}:row 1: no image '9'; "
-        "add the image or take out the row\n"
+        "add the image or take out the row; if it is a header, pass --header yes\n"
     )
 
 
@@ -1020,7 +1020,9 @@ UTF_8 = "the CSV is not UTF-8; save it as UTF-8"
 QUOTE = "quote cells as RFC 4180 says"
 NO_CSV = {
     "Latin-1": ("0,é1\n".encode("latin-1"), f"byte 2: {UTF_8}"),
-    "UTF-16": ("0,AB\n".encode("utf-16"), f"byte 0: {UTF_8}"),
+    "UTF-16 that is cut": (
+        "0,AB\n".encode("utf-16")[:-1], "byte 10: the CSV is not UTF-16; save it as UTF-8",
+    ),
     "an image in place of the CSV": (b"\xff\xd8\xff\xe0\0\x10JFIF", f"byte 0: {UTF_8}"),
     "a NUL": (b"0,A\0B\n", " a NUL character: not a CSV; save it as UTF-8 text"),
     "a quote without an end": (
@@ -1281,7 +1283,7 @@ def test_skip_bad_converts_the_good_and_names_and_counts_the_bad(
     ran = convert("--charset", "upper", "--length", 4, "--skip-bad")
     assert ran.rc == 0, ran.stderr
     assert texts(out) == ["ABCD"]
-    assert "skipped 5 rows, listed in the manifest\n" in ran.stdout
+    assert "skipped 5 rows, listed in the manifest: 3 INPUT, 2 LABEL\n" in ran.stdout
     assert manifest.load(out).skipped == (
         "row 2: the JPEG is cut short, its end marker is missing",
         f"row 3: 2.jpg: label 'AB_D' has '_', which is not of '{UPPER}'",

@@ -122,7 +122,7 @@ def test_rows_that_all_want_the_same_are_told_so_in_the_last_line(
     convert: Tools, folder: Path, csv: Path
 ) -> None:
     draw_all(folder, ["0.png", "1.png"])
-    csv.write_text("0\tAB\n1\tCD\n")
+    csv.write_text("0 AB\n1 CD\n")
     ran = convert()
     assert ran.rc == 3
     assert ran.stderr.splitlines() == [
@@ -133,15 +133,129 @@ def test_rows_that_all_want_the_same_are_told_so_in_the_last_line(
     ]
 
 
-def test_the_wrong_separator_is_input_with_the_row(convert: Tools, folder: Path, csv: Path) -> None:
-    draw_all(folder, ["0.png"])
-    csv.write_text("0,AB\n")
-    ran = convert("--separator", ";")
+@pytest.mark.parametrize(("given", "other"), [(",", ";"), (",", "\t"), (";", ","), (",", "|")])
+def test_another_separator_of_all_rows_is_one_line_that_names_it(
+    convert: Tools, folder: Path, csv: Path, out: Path, given: str, other: str
+) -> None:
+    names = [f"{index}.png" for index in range(60)]
+    draw_all(folder, names)
+    csv.write_text("".join(f"{name}{other}AB\n\n" for name in names))
+    ran = convert("--separator", given)
     assert ran.rc == 3
     assert ran.stderr == (
-        f"error: INPUT: {csv}:row 1: 1 columns in place of 2; "
-        "write `image;label`; quote a cell that holds ';', or see --separator\n"
+        f"error: INPUT: {csv}: the rows are separated by {other!r}; pass --separator {other!r}\n"
     )
+    assert convert("--separator", repr(other).strip("'")).rc == 0  # as the line says
+    assert len(found(out, folder)) == 60
+
+
+def test_a_row_of_two_columns_among_others_leaves_them_faults_of_their_own(
+    convert: Tools, folder: Path, csv: Path
+) -> None:
+    draw_all(folder, ["0.png", "1.png"])
+    csv.write_text("0;AB\n1,CD\n")
+    assert convert().stderr == (
+        f"error: INPUT: {csv}:row 1: 1 columns in place of 2; "
+        "write `image,label`; quote a cell that holds a comma, or see --separator; "
+        "if it is a header, pass --header yes\n"
+    )
+
+
+# Headers
+
+
+def test_what_was_taken_for_a_header_is_told(convert: Tools, folder: Path, csv: Path) -> None:
+    draw_all(folder, ["0.png"])
+    csv.write_text("\nfilename,text\n0,AB\n")
+    ran = convert("--split", "all=1")
+    assert (ran.rc, ran.stderr) == (0, "")
+    assert ran.stdout.splitlines()[1:] == ["row 2, 'filename,text', was taken for a header"]
+    csv.write_text("text\nAB\n")
+    ran = convert("--split", "all=1", "--row-names", "{}.png", "--overwrite")
+    assert ran.stdout.splitlines()[1:] == ["row 1, 'text', was taken for a header"]
+
+
+def test_a_header_that_is_not_told_by_its_words_is_told_by_a_flag(
+    convert: Tools, folder: Path, csv: Path, out: Path
+) -> None:
+    draw_all(folder, ["0.png", "1.png"])
+    csv.write_text("Datei;Beschriftung\n0;AB\n1;CD\n")
+    assert convert("--separator", ";").stderr == (
+        f"error: INPUT: {csv}:row 1: no image 'Datei'; add the image or take out the row; "
+        "if it is a header, pass --header yes\n"
+    )
+    ran = convert("--separator", ";", "--header", "yes")
+    assert (ran.rc, ran.stderr) == (0, "")
+    assert "row 1, 'Datei;Beschriftung', was taken for a header" in ran.stdout
+    assert found(out, folder) == {"0.png": "AB", "1.png": "CD"}
+    csv.write_text("Beschriftung\nAB\nCD\n")
+    ran = convert("--row-names", "{}.png", "--header", "yes", "--overwrite")
+    assert (ran.rc, ran.stderr) == (0, "")
+    assert found(out, folder) == {"0.png": "AB", "1.png": "CD"}
+
+
+def test_a_row_like_a_header_is_none_with_header_no(
+    convert: Tools, folder: Path, csv: Path
+) -> None:
+    draw_all(folder, ["0.png"])
+    csv.write_text("id,label\n0,AB\n")
+    assert convert("--header", "no").stderr == (
+        f"error: INPUT: {csv}:row 1: no image 'id'; add the image or take out the row\n"
+    )
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-16-be"])
+def test_unicode_text_of_a_spreadsheet_is_read_by_its_byte_order_mark(
+    convert: Tools, folder: Path, csv: Path, out: Path, encoding: str
+) -> None:
+    draw_all(folder, ["é.png"])
+    mark = "" if encoding == "utf-16" else "\ufeff"
+    csv.write_bytes((mark + "é.png\t猫\r\n").encode(encoding))
+    ran = convert("--separator", r"\t")
+    assert (ran.rc, ran.stderr) == (0, "")
+    assert found(out, folder) == {"é.png": "猫"}
+
+
+# Zeros that a spreadsheet has dropped
+
+DROPPED = {"0.png": "1234", "1.png": "56", "2.png": "7890", "3.png": "7"}
+
+
+def test_short_numbers_are_refused_with_the_flag_that_fills_them(
+    data_tools: Tools, folder: Path, csv: Path, out: Path
+) -> None:
+    draw_all(folder, list(DROPPED))
+    csv.write_text("".join(f"{name},{label}\n" for name, label in DROPPED.items()))
+    command = ("captcha-to-tfrecord", folder, csv, out, "--workers", 1)
+    ran = data_tools(*command)
+    assert ran.rc == 3
+    assert ran.stderr.splitlines() == [
+        f"{csv}:row 2: 1.png: label '56' has 2 characters in place of 4",
+        f"{csv}:row 4: 3.png: label '7' has 1 characters in place of 4",
+        f"error: LABEL: {csv}: 2 of 4 rows can't be used; "
+        f"if a spreadsheet dropped leading zeros, pass --zero-pad{SKIP_FIX}",
+    ]
+    ran = data_tools(*command, "--zero-pad")
+    assert (ran.rc, ran.stderr) == (0, "")
+    assert "labels were filled with zeros on the left\n" in ran.stdout
+    assert found(out, folder) == {name: label.zfill(4) for name, label in DROPPED.items()}
+    assert "--zero-pad=True" in manifest.load(out).created_from["arguments"]
+    assert data_tools(*command, "--zero-pad", "--length", 6, "--overwrite").rc == 0
+    assert set(found(out, folder).values()) == {"001234", "000056", "007890", "000007"}
+
+
+def test_letters_are_not_filled_with_zeros(
+    data_tools: Tools, folder: Path, csv: Path, out: Path
+) -> None:
+    draw_all(folder, ["0.png", "1.png", "2.png"])
+    csv.write_text("0,1234\n1,5678\n2,A\n")
+    for flags in ((), ("--zero-pad",)):
+        ran = data_tools("captcha-to-tfrecord", folder, csv, out, *flags)
+        assert ran.rc == 3
+        assert ran.stderr == (
+            f"error: LABEL: {csv}:row 3: 2.png: label 'A' has 1 characters in place of 4; "
+            f"{LABEL_FIX}\n"
+        )
 
 
 # A label alone in each row
@@ -218,7 +332,7 @@ def test_rows_that_start_at_the_wrong_number_are_input_that_names_the_flags(
     assert ran.rc == 3
     assert ran.stderr == (
         f"error: INPUT: {csv}:row 1: no image '0.png'; "
-        "add the image or see --row-names and --first-row\n"
+        "add the image or see --row-names, --first-row and --header\n"
     )
 
 
@@ -284,6 +398,12 @@ def test_a_name_without_a_label_is_a_fault_of_its_file(convert: Tools, folder: P
         "rename the file, or mend the expression\n"
     )
     draw_all(folder, ["AB_1.png", "CD.png", "sub/_7.png"])
+    ran = convert("--label-from-name", "^(X)_")
+    assert (ran.rc, ran.stderr) == (
+        3,
+        f"error: LABEL: {folder}: --label-from-name '^(X)_' finds no label in any of 3 names, such "
+        "as 'AB_1.png'; mend the expression\n",
+    )
     ran = convert(*flag)
     assert ran.rc == 3
     assert ran.stderr.splitlines() == [
@@ -320,11 +440,13 @@ def test_all_kinds_of_faults_are_told_by_the_file_and_skip_bad_lists_them_by_nam
         f"{folder}/CD.png: --label-from-name '^(.*)_' {NO_LABEL}",
         f"{folder}/E!_2.png: label 'E!' has '!', which is not of '{allowed}'",
         f"{folder}/GH_3.png: the file is empty",
-        f"error: LABEL: {folder}: 3 of 4 images can't be used; mend them{SKIP_FIX}",
+        f"error: LABEL: {folder}: 3 of 4 images can't be used; mend them; {LABEL_FIX}{SKIP_FIX}",
     ]
     ran = convert(*flags, "--skip-bad")
     assert (ran.rc, ran.stderr) == (0, "")
-    assert ran.stdout.splitlines()[1:] == ["skipped 3 images, listed in the manifest"]
+    assert ran.stdout.splitlines()[1:] == [
+        "skipped 3 images, listed in the manifest: 1 INPUT, 2 LABEL"
+    ]
     assert found(out, folder) == {"AB_1.png": "AB"}
     assert manifest.load(out).skipped == (
         f"CD.png: --label-from-name '^(.*)_' {NO_LABEL}",
@@ -371,7 +493,11 @@ def test_links_to_folders_are_followed_but_not_in_circles(
     (folder / "circle").symlink_to(folder)
     (tmp_path / "elsewhere/up").symlink_to(folder)
     assert convert("--label-from-name", r"^\w+").rc == 0
-    assert sorted(splits(out)["train"] + splits(out)["test"]) == ["AA", "BB", "CC"]
+    assert sorted(label for labels in splits(out).values() for label in labels) == [
+        "AA",
+        "BB",
+        "CC",
+    ]
 
 
 def test_folders_named_like_images_are_folders(convert: Tools, folder: Path, out: Path) -> None:
@@ -438,6 +564,7 @@ def test_sub_folders_are_splits_by_a_csv(
     assert (ran.rc, ran.stderr) == (0, "")
     assert ran.stdout.splitlines() == [
         f"{out}: 3 captchas: validation 1, train 2",
+        "row 1, 'file,label', was taken for a header",
         "1 images have no row and were left out: val/9.png",
     ]
     assert splits(out) == {"validation": ["BB"], "train": ["AA", "CC"]}
@@ -476,14 +603,16 @@ def test_a_row_outside_the_folders_is_a_fault_of_the_row(
     )
 
 
-def test_a_split_without_examples_is_input(convert: Tools, folder: Path) -> None:
+def test_a_split_without_examples_is_left_out_and_told(
+    convert: Tools, folder: Path, out: Path
+) -> None:
     draw_all(folder, ["train/AA.png"])
     (folder / "val").mkdir()
     ran = convert("--label-from-name", r"^\w+", "--split-folders", "train=train,val=validation")
-    assert ran.rc == 3
-    assert ran.stderr == (
-        f"error: INPUT: {folder}: no examples for the split 'validation'; see --split-folders\n"
-    )
+    assert (ran.rc, ran.stderr) == (0, "")
+    assert ran.stdout == f"{out}: 1 captchas: train 1, validation 0 (left out)\n"
+    assert splits(out) == {"train": ["AA"]}
+    assert not (out / "offsets-validation.npy").exists()
 
 
 def test_a_folder_that_is_not_there_is_config(convert: Tools, folder: Path) -> None:
@@ -613,7 +742,7 @@ def test_any_file_of_labels_gives_rows_and_faults_or_one_error(
     for name in ("0.png", "1.png", "labels.csv"):
         (folder / name).write_bytes(data)
     try:
-        rows, faults = read_labels(
+        rows, faults, _ = read_labels(
             folder / "labels.csv", ImageFolder(folder),
             separator=separator, row_names=row_names, first_row=first_row,
         )  # fmt: skip
@@ -730,9 +859,11 @@ def test_the_manifest_names_the_flags_that_decide_the_content(
     flags = ("--split-folders", "train=train", "--label-from-name", r"^\w+", "--resize", "48x12")
     assert convert(*flags, "--transcode").rc == 0
     assert manifest.load(out).created_from["arguments"] == [
-        "--split-folders=train=train", "--separator=,", "--row-names=None", "--first-row=0",
-        r"--label-from-name=^\w+", "--charset=None", "--case=keep", "--length=None",
-        "--variable-length=True", "--shards=4", "--image-encoding=original", "--transcode=True",
+        "--split-folders=train=train", "--separator=,", "--header=guess", "--row-names=None",
+        "--first-row=0", r"--label-from-name=^\w+",
+        "--charset=None", "--case=keep", "--length=None",
+        "--variable-length=True", "--zero-pad=False", "--shards=4", "--image-encoding=original",
+        "--transcode=True",
         "--resize=48x12", "--pad=None", "--skip-bad=False",
     ]  # fmt: skip
 
@@ -744,5 +875,5 @@ def test_without_them_the_manifest_names_the_defaults(
     assert convert().rc == 0
     arguments = manifest.load(out).created_from["arguments"]
     assert arguments[:4] == [
-        "--split=train=0.9,test=0.1", "--separator=,", "--row-names=None", "--first-row=0",
+        "--split=train=0.9,test=0.1", "--separator=,", "--header=guess", "--row-names=None",
     ]  # fmt: skip

@@ -263,7 +263,8 @@ def test_skip_bad_leaves_faults_out_and_lists_them_by_their_paths_in_the_source(
     ran = convert("--skip-bad", "--split", "train=1")
     assert (ran.rc, ran.stderr) == (0, "")
     assert ran.stdout.splitlines() == [
-        f"{out}: 2 images of 2 classes: train 2", "skipped 2, listed in the manifest",
+        f"{out}: 2 images of 2 classes: train 2",
+        "skipped 2 entries, listed in the manifest: 2 INPUT",
     ]  # fmt: skip
     assert manifest.load(out).skipped == (
         r"cat/\udcff: the file is empty", "cow: no image in the class folder",
@@ -421,26 +422,15 @@ def test_links_that_double_at_each_level_end_at_once(source: Path) -> None:
     assert len(folders.faults) == 2 * 29
 
 
-def test_the_data_set_may_lie_in_the_source_and_be_made_again(
-    data_tools: Tools, source: Path
-) -> None:
-    write_images(source, many("cat", "dog"))
-    assert data_tools("folder-to-tfrecord", source, source / "set").rc == 0
-    first = files_of(source / "set")
-    killed = source / "set.incomplete"
-    killed.mkdir()
-    (killed / ".unfinished").touch()
-    (killed / "train.chunk-00000").write_bytes(b"half")
-    ran = data_tools("folder-to-tfrecord", source, source / "set", "--overwrite")
-    assert (ran.rc, ran.stderr) == (0, "")
-    assert files_of(source / "set") == first
-
-
 def test_a_data_set_in_place_of_its_source_is_config(data_tools: Tools, source: Path) -> None:
     write_images(source, many("cat", "dog"))
     ran = data_tools("folder-to-tfrecord", source, source, "--overwrite")
     assert (ran.rc, ran.stderr) == (
         2, f"error: CONFIG: {source}: it holds the source; choose another folder\n"
+    )  # fmt: skip
+    ran = data_tools("folder-to-tfrecord", source, source / "cat" / "set")
+    assert (ran.rc, ran.stderr) == (
+        2, f"error: CONFIG: {source / 'cat/set'}: it lies in the source; choose another folder\n"
     )  # fmt: skip
 
 
@@ -503,19 +493,24 @@ def test_a_class_that_the_training_split_lacks_is_input(
     assert (ran.rc, ran.stderr) == (0, "")
     assert ran.stdout.splitlines() == [
         f"{out}: 4 images of 3 classes: test 1, train 3",
-        "skipped 1, listed in the manifest",
+        "skipped 1 entries, listed in the manifest: 1 INPUT",
         "2 classes have no images in split test: cat, cow",
     ]
     assert manifest.load(out).classes == ("cat", "cow", "dog")
 
 
-def test_a_split_folder_without_images_is_input(convert: Tools, source: Path) -> None:
+def test_a_split_folder_without_images_is_left_out_and_told(
+    convert: Tools, source: Path, out: Path
+) -> None:
     write_images(source, ["train/cat/0.png"])
     (source / "test").mkdir()
     ran = convert("--split-folders", "train=train,test=test")
-    assert (ran.rc, ran.stderr) == (
-        3, f"error: INPUT: {source}: no examples for the split 'test'; see --split-folders\n"
-    )  # fmt: skip
+    assert (ran.rc, ran.stderr) == (0, "")
+    assert ran.stdout.splitlines() == [
+        f"{out}: 1 images of 1 classes: train 1, test 0 (left out)",
+        "1 classes have no images in split test: cat",
+    ]
+    assert list(manifest.load(out).splits) == ["train"]
 
 
 def test_a_split_folder_that_is_not_there_is_input(convert: Tools, source: Path) -> None:
@@ -574,9 +569,26 @@ def test_a_csv_names_the_classes_of_a_flat_folder(
     assert (ran.rc, ran.stderr) == (0, "")
     assert ran.stdout.splitlines() == [
         f"{out}: 3 images of 2 classes: train 3",
+        *([f"row 1, {header.strip()!r}, was taken for a header"] if header else []),
         "1 images have no row and were left out: 3.png",
     ]
     assert labels_of(out) == {pixels(0): "cat", pixels(1): "dog, small", pixels(2): "cat"}
+
+
+def test_a_csv_of_classes_has_any_separator_and_header(
+    convert: Tools, source: Path, out: Path
+) -> None:
+    write_images(source, ["0.png", "1.png"])
+    labels = source.parent / "classes.csv"
+    labels.write_text("Datei;Klasse\n0;Katze\n1;Hund\n")
+    ran = convert("--labels", labels)
+    assert (ran.rc, ran.stderr) == (
+        3, f"error: INPUT: {labels}: the rows are separated by ';'; pass --separator ';'\n"
+    )  # fmt: skip
+    ran = convert("--labels", labels, "--separator", ";", "--header", "yes")
+    assert (ran.rc, ran.stderr) == (0, "")
+    assert labels_of(out) == {pixels(0): "Katze", pixels(1): "Hund"}
+    assert manifest.load(out).created_from["arguments"][1:3] == ["--separator=;", "--header=yes"]
 
 
 def test_faults_of_a_csv_are_told_by_row(convert: Tools, source: Path, out: Path) -> None:
@@ -593,7 +605,8 @@ def test_faults_of_a_csv_are_told_by_row(convert: Tools, source: Path, out: Path
             f"{labels}:row 3: no image '9'",
             f"{labels}:row 4: '../0.png' is not the name of an image inside the folder",
             f"{labels}:row 5: the class name {zero_width} has a character that can't be printed",
-            f"error: INPUT: {labels}: 4 of 5 rows can't be used; {MEND}",
+            f"error: INPUT: {labels}: 4 of 5 rows can't be used; mend them; "
+            "pass --transcode to store it as PNG, or pass --skip-bad to leave them out",
         ],
     )
     assert convert("--labels", labels, "--skip-bad", "--split", "train=1").rc == 0

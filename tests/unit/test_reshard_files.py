@@ -277,14 +277,17 @@ def test_split_files_that_do_not_fit_the_files_are_config(
     )  # fmt: skip
 
 
-def test_a_split_without_examples_is_input(data_tools: Tools, tmp_path: Path, out: Path) -> None:
+def test_a_split_without_examples_is_left_out_and_told(
+    data_tools: Tools, tmp_path: Path, out: Path
+) -> None:
     bad = {"image": b"hello", "label": 1}
     files = [write(tmp_path / "train", CLASSES), write(tmp_path / "test", [bad])]
     splits = ("--split-files", "train=train,test=test", "--skip-bad")
-    ran = refused(data_tools, out, *files, out, *KEYS, *splits)
-    assert (ran.rc, ran.stderr) == (
-        3, "error: INPUT: 2 files: no examples for the split 'test'; see --split-files\n"
-    )  # fmt: skip
+    ran = data_tools("reshard", *files, out, *KEYS, *splits)
+    assert (ran.rc, ran.stderr) == (0, "")
+    count = len(CLASSES)
+    assert f"{out}: {count} examples (classes): train {count}, test 0 (left out)\n" in ran.stdout
+    assert list(manifest.load(out).splits) == ["train"]
 
 
 def test_all_faults_are_told_in_the_order_of_the_records(
@@ -303,8 +306,8 @@ def test_all_faults_are_told_in_the_order_of_the_records(
         at[2] + "class -1 is outside 0 to 65535",
         at[3] + "the PNG is cut short",
         at[4] + "class 65536 is outside 0 to 65535",
-        f"error: INPUT: {file}: 4 of 5 records can't be used; mend them, or pass "
-        "--skip-bad to leave them out",
+        f"error: INPUT: {file}: 4 of 5 records can't be used; mend them; "
+        "see --image-key, --label-key, --charset and --shape, or pass --skip-bad to leave them out",
     ]
 
 
