@@ -295,5 +295,5 @@ def peer_failures(watch: Watch | None = None) -> Iterator[None]:
             watch.explain_failure()
         raise DataError(
             RANK, f"rank {hvd.rank()}", "another rank stopped while this one waited for it",
-            fix="look for that rank's own error above; --resume goes on from the last checkpoint",
+            fix=f"look for that rank's own error above; {liveness.GO_ON}",
         ) from error  # fmt: skip

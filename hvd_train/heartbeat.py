@@ -48,11 +48,15 @@ class Connection:
         self.opened = time.monotonic()
         self.nonce = secrets.token_hex(16)
         self._buffer = b""
+        self._rest = b""  # of a line of which a part is sent
 
     def send(self, message: Message) -> None:
         """Sends a line, or nothing if the other side doesn't take it: it must never wait."""
+        begun, sent = len(self._rest), 0
+        data = self._rest + json.dumps(message).encode() + b"\n"
         with contextlib.suppress(OSError):
-            self.sock.send(json.dumps(message).encode() + b"\n")
+            sent = self.sock.send(data)
+        self._rest = data[sent:] if sent > begun else self._rest[sent:]
 
     def receive(self) -> tuple[list[Message], bool]:
         """Returns the lines that have come, and whether the connection is still open.
@@ -87,7 +91,13 @@ class Connection:
 
 
 def listen(*, one_host: bool) -> socket.socket:
-    """Opens a free port, for this host alone or for all."""
+    """Opens a free port, for this host alone or for all; accept() waits for nobody there."""
+    listener = _open_port(one_host=one_host)
+    listener.setblocking(False)  # who has knocked may be gone again
+    return listener
+
+
+def _open_port(*, one_host: bool) -> socket.socket:
     if one_host:
         return socket.create_server(("127.0.0.1", 0))
     if socket.has_dualstack_ipv6():

@@ -16,6 +16,8 @@ from dataclasses import dataclass
 
 from data_tools.errors import RANK, DataError
 
+GO_ON = "--resume goes on from the last checkpoint, if there is one"
+"""What to do after a rank has come to harm."""
 GENEROUS = 10
 """Times the limit that work takes which is known to be long."""
 STARTING, FIRST_STEP, TRAINING = "starting", "at its first step", "training"
@@ -97,23 +99,22 @@ class Peer:
         return self.fault(
             f"process {self.pid} ended while the others waited for it",
             "look for that rank's own error above, or in the system's log if it was killed; "
-            "--resume goes on from the last checkpoint",
+            f"{GO_ON}",
         )
 
     def silent(self, limit: float) -> DataError:
         """The error of a process that gives no sign of life."""
         return self.fault(
             f"process {self.pid} is silent for {limit:g} s",
-            "see whether it is stopped, its host out of memory or cut off; --resume goes on from "
-            "the last checkpoint, --stall-seconds sets the limit",
+            f"see whether it is stopped, its host out of memory or cut off; {GO_ON}; "
+            "--stall-seconds sets the limit",
         )
 
     def hangs(self, seconds: float) -> DataError:
         """The error of a main thread that the others wait for."""
         return self.fault(
             f"process {self.pid} lives, but is {self.doing} for {seconds:g} s while others wait",
-            "see whether its disk answers; --resume goes on from the last checkpoint, "
-            "--stall-seconds sets the limit",
+            f"see whether its disk answers; {GO_ON}; --stall-seconds sets the limit",
         )
 
 
@@ -141,6 +142,6 @@ def stuck_together(peers: Collection[Peer], now: float, limit: float) -> DataErr
     return DataError(
         RANK, f"ranks 0 to {max(peer.rank for peer in peers)}",
         f"all live, but none has ended its step for {seconds:g} s",
-        fix="see whether the network between the hosts works; --resume goes on from the last "
-        "checkpoint, --stall-seconds sets the limit",
+        fix=f"see whether the network between the hosts works; {GO_ON}; --stall-seconds sets the "
+        "limit",
     )  # fmt: skip

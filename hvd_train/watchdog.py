@@ -17,7 +17,7 @@ import socket
 import threading
 import time
 
-from data_tools.errors import EXIT_CODES, RANK, DataError
+from data_tools.errors import EXIT_CODES, RANK, DataError, to_stderr
 from hvd_train import heartbeat, liveness
 from hvd_train.heartbeat import Connection, Offer
 from hvd_train.liveness import Peer
@@ -61,6 +61,16 @@ class Watch:
         self._thread.join()
 
     def _run(self) -> None:
+        try:
+            self._watch()
+        except Exception as error:  # a bug of ours must not end the run, nor look like a dead rank
+            to_stderr(
+                f"warning: rank {self._rank} on {socket.gethostname()}: the watchdog failed, "
+                f"{type(error).__name__}: {error}; the run goes on without it"
+            )
+        self._say_goodbye()
+
+    def _watch(self) -> None:
         last = due = time.monotonic()
         while not self._closing:
             ready = self._selector.select(max(0.0, due - time.monotonic()))
@@ -78,7 +88,6 @@ class Watch:
                 due = now + self._beat
             if self._failed_at is not None and now - self._failed_at > self._explain_seconds:
                 self._end(self._unexplained())
-        self._say_goodbye()
 
     def _forgive(self, seconds: float) -> None:
         raise NotImplementedError
@@ -111,7 +120,7 @@ class Watch:
         return DataError(
             RANK, f"rank {self._rank} on {socket.gethostname()}",
             "another rank stopped while this one waited for it",
-            fix="look for that rank's own error above; --resume goes on from the last checkpoint",
+            fix=f"look for that rank's own error above; {liveness.GO_ON}",
         )  # fmt: skip
 
 
@@ -131,6 +140,8 @@ class ChiefWatch(Watch):
         self._own = Peer(rank=0, host=host, pid=os.getpid(), heard=now, moved=now)
         self._others: dict[Connection, Peer] = {}
         self._strangers: set[Connection] = set()
+        self._unheard: set[Connection] = set()
+        """Those of the others that may have been given up for another address."""
         self.offer = Offer(
             token=secrets.token_hex(32), host=host, pid=os.getpid(),
             addresses=["127.0.0.1"] if one_host else heartbeat.addresses(),
@@ -139,7 +150,8 @@ class ChiefWatch(Watch):
         self._thread.start()
 
     def _peers(self) -> list[Peer]:
-        return [self._own, *sorted(self._others.values(), key=lambda peer: peer.rank)]
+        heard = [peer for by, peer in self._others.items() if by not in self._unheard]
+        return [self._own, *sorted(heard, key=lambda peer: peer.rank)]
 
     def _forgive(self, seconds: float) -> None:
         for peer in self._peers():
@@ -163,7 +175,7 @@ class ChiefWatch(Watch):
             connection.send({"nonce": connection.nonce})
 
     def _meet(self, connection: Connection, now: float) -> None:
-        """Takes a rank in whose first line proves that it belongs to the run; drops all others."""
+        """Answers a rank whose first line proves that it belongs to the run; drops all others."""
         try:
             messages, is_open = connection.receive()
             if is_open and not messages:
@@ -178,22 +190,28 @@ class ChiefWatch(Watch):
             return
         self._strangers.discard(connection)
         self._others[connection] = peer
+        self._unheard.add(connection)
         connection.send(answer)
 
     def _hear(self, connection: Connection, now: float) -> None:
         messages, is_open = connection.receive()
         peer = self._others[connection]
+        if messages:
+            self._unheard.discard(connection)
         for message in messages:
             if "bye" in message:
                 self._drop(connection)
                 return
             peer.tell(message["arrived"], message["doing"], now)
         if not is_open:
+            counts = connection not in self._unheard
             self._drop(connection)
-            self._end(peer.ended())
+            if counts:
+                self._end(peer.ended())
 
     def _drop(self, connection: Connection) -> None:
         self._strangers.discard(connection)
+        self._unheard.discard(connection)
         self._others.pop(connection, None)
         self._selector.unregister(connection.sock)
         connection.sock.close()
@@ -236,6 +254,7 @@ class FollowerWatch(Watch):
         self._chief = Peer(rank=0, host=offer.host, pid=offer.pid, heard=now, moved=now)
         self._connection: Connection | None = connection
         self._selector.register(connection.sock, selectors.EVENT_READ, connection)
+        self._tell_and_judge(now)  # only now the chief counts on this rank
         self._thread.start()
 
     def _forgive(self, seconds: float) -> None:

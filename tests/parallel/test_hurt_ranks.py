@@ -45,7 +45,7 @@ def lines_and_pids(done: Any) -> tuple[list[str], dict[int, int]]:
     return lines, {int(rank): int(pid) for rank, pid in pids}
 
 
-GO_ON = "--resume goes on from the last checkpoint"
+GO_ON = "--resume goes on from the last checkpoint, if there is one"
 
 
 @pytest.mark.parametrize(
@@ -59,7 +59,7 @@ def test_a_frozen_rank_ends_all_within_the_limit_itself_too(
     lines, pids = lines_and_pids(done)
     assert lines == [
         f"error: RANK: rank {rank} on {HOST}: process {pids[rank]} is silent for {LIMIT} s; see "
-        f"whether it is stopped, its host out of memory or cut off; {GO_ON}, --stall-seconds sets "
+        f"whether it is stopped, its host out of memory or cut off; {GO_ON}; --stall-seconds sets "
         "the limit"
     ]
     assert done.rc != 0
@@ -71,7 +71,7 @@ def test_a_rank_that_hangs_in_its_input_ends_all(hurt: Start) -> None:
     lines, pids = lines_and_pids(done)
     assert lines == [
         f"error: RANK: rank 1 on {HOST}: process {pids[1]} lives, but is training for {LIMIT} s "
-        f"while others wait; see whether its disk answers; {GO_ON}, --stall-seconds sets the limit"
+        f"while others wait; see whether its disk answers; {GO_ON}; --stall-seconds sets the limit"
     ]
     assert done.rc != 0
     assert done.left == []

@@ -28,7 +28,7 @@ def hangs(rank: int, doing: str, seconds: int) -> str:
     return (
         f"error: RANK: rank {rank} on host{rank}: process {rank + 40} lives, but is {doing} for "
         f"{seconds} s while others wait; see whether its disk answers; --resume goes on from the "
-        "last checkpoint, --stall-seconds sets the limit"
+        "last checkpoint, if there is one; --stall-seconds sets the limit"
     )
 
 
@@ -41,8 +41,8 @@ def test_a_rank_that_is_silent_beyond_the_limit_is_named_whatever_it_does(doing:
     assert verdict(peer(0), peer(1, doing=doing, heard=119)) == ""
     assert verdict(peer(0), peer(1, doing=doing, heard=121)) == (
         "error: RANK: rank 1 on host1: process 41 is silent for 120 s; see whether it is stopped, "
-        "its host out of memory or cut off; --resume goes on from the last checkpoint, "
-        "--stall-seconds sets the limit"
+        "its host out of memory or cut off; --resume goes on from the last checkpoint, if there is "
+        "one; --stall-seconds sets the limit"
     )
 
 
@@ -76,8 +76,8 @@ def test_ranks_that_all_hang_in_one_step_are_ended_after_ten_times_the_limit() -
     assert verdict(peer(0, moved=1199), peer(1, moved=5000)) == ""
     assert verdict(peer(0, moved=1201), peer(1, moved=5000)) == (
         "error: RANK: ranks 0 to 1: all live, but none has ended its step for 1200 s; see whether "
-        "the network between the hosts works; --resume goes on from the last checkpoint, "
-        "--stall-seconds sets the limit"
+        "the network between the hosts works; --resume goes on from the last checkpoint, if there "
+        "is one; --stall-seconds sets the limit"
     )
 
 

@@ -66,7 +66,7 @@ def silent(rank: int, pid: int) -> str:
     return (
         f"error: RANK: rank {rank} on {HOST}: process {pid} is silent for 1 s; see whether it is "
         "stopped, its host out of memory or cut off; --resume goes on from the last checkpoint, "
-        "--stall-seconds sets the limit"
+        "if there is one; --stall-seconds sets the limit"
     )
 
 
@@ -74,7 +74,7 @@ def ended(rank: int, pid: int) -> str:
     return (
         f"error: RANK: rank {rank} on {HOST}: process {pid} ended while the others waited for it; "
         "look for that rank's own error above, or in the system's log if it was killed; "
-        "--resume goes on from the last checkpoint"
+        "--resume goes on from the last checkpoint, if there is one"
     )
 
 
@@ -119,7 +119,7 @@ def test_a_rank_that_lives_but_hangs_is_named(tmp_path: Path, rank: int) -> None
     assert found.lines == [
         f"error: RANK: rank {rank} on {HOST}: process {found.pids[rank]} lives, but is training "
         "for 1 s while others wait; see whether its disk answers; --resume goes on from the last "
-        "checkpoint, --stall-seconds sets the limit"
+        "checkpoint, if there is one; --stall-seconds sets the limit"
     ]
 
 
@@ -134,7 +134,8 @@ def test_ranks_whose_collective_failed_though_all_live_say_so_once(tmp_path: Pat
     assert found.codes == [7, 7]
     assert found.lines == [
         f"error: RANK: rank 0 on {HOST}: another rank stopped while this one waited for it; look "
-        "for that rank's own error above; --resume goes on from the last checkpoint"
+        "for that rank's own error above; --resume goes on from the last checkpoint, if there is "
+        "one"
     ]
 
 
@@ -190,6 +191,59 @@ def assert_takes_ranks_in(chief: ChiefWatch) -> None:
     follower = watchdog.follow(1, chief.offer)
     assert follower is not None
     follower.close()
+
+
+def test_a_rank_that_gave_up_waiting_for_the_chiefs_answer_is_not_a_dead_one(
+    chief: ChiefWatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with connect(chief.offer) as given_up:
+        nonce = json.loads(given_up.recv(4096))["nonce"]
+        said = heartbeat.introduction(chief.offer.token, nonce, "own", 1)
+        given_up.sendall(json.dumps(said).encode() + b"\n")
+        assert json.loads(given_up.recv(4096)).keys() == {"proof"}
+    assert_takes_ranks_in(chief)  # or this process would have ended
+    assert capfd.readouterr().err == ""
+
+
+def test_a_watchdog_that_fails_says_so_and_raises_no_alarm_at_the_others(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    chief = ChiefWatch(1000, one_host=True)
+    with connect(chief.offer) as broken:
+        nonce = json.loads(broken.recv(4096))["nonce"]
+        said = heartbeat.introduction(chief.offer.token, nonce, "own", 1)
+        broken.sendall(json.dumps(said).encode() + b"\n")
+        broken.recv(4096)
+        broken.sendall(b'{"arrived": 1}\n')
+        with broken.makefile() as lines:
+            assert any("bye" in json.loads(line) for line in lines)
+            assert capfd.readouterr().err == (
+                f"warning: rank 0 on {HOST}: the watchdog failed, KeyError: 'doing'; the run goes "
+                "on without it\n"
+            )
+    chief.close()
+
+
+def test_a_line_of_which_only_a_part_was_taken_is_ended_before_the_next() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        ours = socket.create_connection(listener.getsockname())
+        theirs, _ = listener.accept()
+    ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 10_000)
+    ours.setblocking(False)
+    theirs.setblocking(False)
+    sender, receiver = heartbeat.Connection(ours), heartbeat.Connection(theirs)
+    sent = [{"number": number, "text": "x" * (3000 + number % 900)} for number in range(2000)]
+    received: list[heartbeat.Message] = []
+    for message in sent:
+        sender.send(message)
+        if message["number"] % 200 == 199:
+            for _ in range(20):
+                received += receiver.receive()[0]
+    with ours, theirs:
+        numbers = [message["number"] for message in received]
+    assert 0 < len(numbers) < len(sent)
+    assert numbers == sorted(set(numbers))
+    assert all(len(message["text"]) == 3000 + message["number"] % 900 for message in received)
 
 
 def test_an_introduction_can_not_be_used_again(chief: ChiefWatch) -> None:
