@@ -98,6 +98,18 @@ def to_stderr(text: str) -> None:
         _discard(sys.stderr)
 
 
+def to_stdout(text: str) -> None:
+    """Writes lines to standard output; where it is closed or full, says so once and goes on.
+
+    For work that is worth more than what it tells on the way.
+    """
+    try:
+        print(text, flush=True)
+    except OSError as error:
+        to_stderr(f"warning: standard output: {error.strerror}; nothing more is written there")
+        _discard(sys.stdout)
+
+
 def one_line(text: str) -> str:
     """Replaces line breaks and all that isn't printable, which would split or hide the message."""
     return "".join(char if char.isprintable() else " " for char in text).strip()

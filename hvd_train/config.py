@@ -236,9 +236,9 @@ class RunConfig:
         ):  # fmt: skip
             if not 0 <= value < math.inf:
                 raise ValueError(f"{flag} is {value}; it must not be negative")
-        if not (self.stall_seconds == 0 or 1 <= self.stall_seconds < math.inf):
+        if not (self.stall_seconds == 0 or 5 <= self.stall_seconds < math.inf):
             raise ValueError(
-                f"--stall-seconds is {self.stall_seconds}; it must be at least 1, or 0 for none"
+                f"--stall-seconds is {self.stall_seconds}; it must be at least 5, or 0 for none"
             )
         if self.name is not None and (not self.name.strip(".") or "/" in self.name):
             raise ValueError(f"--name is {self.name!r}; it must be the name of one folder")

@@ -19,7 +19,7 @@ from tensorboard.plugins.scalar.summary_v2 import scalar_pb
 
 from data_tools import launch_env, tfrecord
 from data_tools.durable import write_atomically
-from data_tools.errors import DataError, os_errors
+from data_tools.errors import DataError, os_errors, to_stderr, to_stdout
 
 METRICS_FILE = "metrics.jsonl"
 TENSORBOARD = "tensorboard"
@@ -40,11 +40,15 @@ class RankLog:
             self.say(f"host {socket.gethostname()}, process {os.getpid()}")
 
     def say(self, text: str) -> None:
-        """Writes a line with the time before it."""
-        if self._file is not None and self._path is not None:
-            with os_errors(self._path):
-                self._file.write(f"{timestamp()}: {text}\n")
-                self._file.flush()
+        """Writes a line with the time before it; a log that can't be written ends."""
+        if self._file is None:
+            return
+        try:
+            self._file.write(f"{timestamp()}: {text}\n")
+            self._file.flush()
+        except OSError as error:  # this rank's alone, so that no other waits for it in vain
+            to_stderr(f"warning: {self._path}: {error.strerror}; this log goes no further")
+            self.close()
 
     def write(self, step: int, prefix: str, values: Mapping[str, float]) -> None:
         """Writes numbers of one step, as this rank has them."""
@@ -54,7 +58,9 @@ class RankLog:
     def close(self) -> None:
         """Closes the file."""
         if self._file is not None:
-            self._file.close()
+            with suppress(OSError):  # what it still holds
+                self._file.close()
+            self._file = None
 
 
 class MetricWriter:
@@ -114,7 +120,7 @@ class MetricWriter:
     def _show_line(self, text: str) -> None:
         line = f"{timestamp()}: {text}"
         if self._progress is None:
-            print(line, flush=True)
+            to_stdout(line)
         else:
             self._progress.console.print(line, markup=False, highlight=False)
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 import keras
 import tensorflow as tf
 
+from data_tools.errors import to_stdout
 from hvd_train import dist, optim
 from hvd_train.config import OptimConfig, TrainConfig
 from hvd_train.data import pipeline
@@ -68,7 +69,7 @@ def tell(
         "checkpoints more",
         "nothing is written; without --plan the run starts",
     ]
-    print("\n".join(lines), flush=True)
+    to_stdout("\n".join(lines))
 
 
 def seconds_a_step(

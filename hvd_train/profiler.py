@@ -7,7 +7,7 @@ from pathlib import Path
 import tensorflow as tf
 
 from data_tools.errors import CONFIG, DataError
-from hvd_train import dist
+from hvd_train import dist, liveness
 from hvd_train.dist import World
 
 
@@ -26,7 +26,7 @@ class Profiler:
 
     def __init__(self, folder: Path | None, steps: range, world: World) -> None:
         self._folder, self._steps, self._world = folder, steps, world
-        self._running = False
+        self._running = False  # the same on all ranks
 
     @contextmanager
     def step(self, step: int) -> Iterator[None]:
@@ -35,21 +35,23 @@ class Profiler:
             yield
             return
         if step == self._steps.start:
-            with dist.agreed(self._world):
-                self._start()
+            self._start()
         with tf.profiler.experimental.Trace("train", step_num=step, _r=1):
             yield
         if step == self._steps[-1]:
-            with dist.agreed(self._world):
-                self.stop()
+            self.stop()
 
     def _start(self) -> None:
-        if self._folder is not None:
-            tf.profiler.experimental.start(str(self._folder))
-            self._running = True
+        self._running = True
+        with liveness.work("starting a trace"), dist.agreed(self._world):
+            if self._folder is not None:
+                tf.profiler.experimental.start(str(self._folder))
 
     def stop(self) -> None:
-        """Writes the trace, if one is being taken."""
-        if self._running:
-            self._running = False
-            tf.profiler.experimental.stop()
+        """Writes the trace, if one is being taken; a collective."""
+        if not self._running:
+            return
+        self._running = False
+        with liveness.work("writing a trace"), dist.agreed(self._world):
+            if self._folder is not None:
+                tf.profiler.experimental.stop()

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from data_tools.errors import CONFIG, DataError
+from data_tools.errors import CONFIG, DataError, to_stdout
 from hvd_train import checkpoint, dist, run
 from hvd_train.config import TrainConfig
 from hvd_train.dist import World
@@ -66,7 +66,7 @@ def start(
             if not progress.step and config.run.init_from is not None:
                 told += _init_from(trainer, config.run.init_from)
             if told:
-                print("\n".join(told), flush=True)
+                to_stdout("\n".join(told))
     trainer.broadcast()
     return _from_json(dist.broadcast_json(dataclasses.asdict(progress)))
 

@@ -175,22 +175,27 @@ def check_batch(settings: TrainConfig, num_examples: int, size: int) -> None:
     if batch > num_examples:
         raise DataError(
             CONFIG, "--batch-size",
-            f"a step takes {batch} examples over {size} ranks, the split "
+            f"a step takes {_count(batch, 'example')} over {_count(size, 'rank')}, the split "
             f"{settings.data.train_split} has {num_examples}",
             fix="lower --batch-size or --global-batch",
         )  # fmt: skip
     if batch < size:
         raise DataError(
-            CONFIG, "--global-batch", f"{batch} examples a step for {size} ranks",
+            CONFIG, "--global-batch", f"{_count(batch, 'example')} a step for {size} ranks",
             fix="give each rank at least one: raise --global-batch or start fewer ranks",
         )  # fmt: skip
     micro_batches = settings.optim.accumulate
     if batch % micro_batches or batch // micro_batches < size:
         raise DataError(
             CONFIG, "--accumulate",
-            f"{micro_batches} micro-batches of {batch} examples for {size} ranks",
+            f"{micro_batches} micro-batches of {_count(batch, 'example')} for "
+            f"{_count(size, 'rank')}",
             fix="let it divide the batch over all ranks, and give each rank an example of each",
         )  # fmt: skip
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def check_not_empty(flag: str, split: str, source: Source, folder: Path) -> None:
@@ -250,7 +255,7 @@ def describe(settings: TrainConfig, data: Data, world: World) -> list[str]:
         f"data: {data.folder}, {len(data.train)} to train on, {validation}{len(data.test)} to test "
         "on, "
         f"{image.width}x{image.height}x{image.channels}",
-        f"batch: {batch} a step, {share} a rank on {world.size} ranks; {steps} steps = "
+        f"batch: {batch} a step, {share} a rank on {_count(world.size, 'rank')}; {steps} steps = "
         f"{steps * batch / len(data.train):.4g} epochs; the order goes on over an epoch's end, so "
         "no example is dropped or repeated",
     ]

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from data_tools import launch_env
-from data_tools.errors import CONFIG, DataError, run_main
+from data_tools.errors import CONFIG, DataError, run_main, to_stdout
 from data_tools.launch_env import LaunchEnv
 from hvd_train import config_files, stop, threads
 from hvd_train.config import TrainConfig
@@ -50,12 +50,11 @@ def _train(argv: Sequence[str], prog: str, config_type: type[TrainConfig], task_
     dist.agree(world, fault)
     assert settings is not None
     if world.is_chief:
-        print("\n".join(describe(launch, chosen)), flush=True)
+        to_stdout("\n".join(describe(launch, chosen)))
     module, _, name = task_path.partition(":")
     task = getattr(import_trainer(module), name)
     train = import_trainer("hvd_train.train")
-    with dist.watched(world, settings.run.stall_seconds):
-        train.train_and_evaluate(task, settings, given, world)
+    train.train_and_evaluate(task, settings, given, world)
 
 
 def import_trainer(module: str) -> Any:

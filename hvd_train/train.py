@@ -4,13 +4,14 @@ import contextlib
 import dataclasses
 import time
 from collections.abc import Callable, Collection, Iterator
+from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
 import keras
 import numpy as np
 import tensorflow as tf
 
-from data_tools.errors import CONFIG, NUMERIC, DataError, os_errors
+from data_tools.errors import CONFIG, NUMERIC, DataError, os_errors, to_stdout
 from hvd_train import checkpoint, dist, liveness, optim, plan, resume, run, stop, timing
 from hvd_train.checkpoint import Checkpoint
 from hvd_train.config import TrainConfig, profiled_steps
@@ -48,6 +49,13 @@ def train_and_evaluate(
     """
     folder = config.run.runs_dir / (config.run.name or task.name)
     config, exists = run.settle(config, given, folder, world)
+    with dist.watched(world, config.run.stall_seconds):  # a resumed run has its own limit
+        return _train_and_evaluate(task, config, folder, world, exists=exists)
+
+
+def _train_and_evaluate(
+    task: Task, config: C, folder: Path, world: World, *, exists: bool
+) -> Evaluation | None:
     run.check_ranks_agree(config, world)
     if config.run.deterministic:
         tf.config.experimental.enable_op_determinism()
@@ -71,7 +79,7 @@ def train_and_evaluate(
         progress = resume.start(trainer, data, folder, config, world, exists=exists)
         if world.is_chief:
             lines = [*run.describe(config, data, world), optim.describe_rate(config.optim)]
-            print("\n".join(lines), flush=True)
+            to_stdout("\n".join(lines))
         loop = Loop(task, config, trainer, data, world, progress)
         if config.run.plan:
             total = loop.total_steps
@@ -333,7 +341,7 @@ class Loop:
             return self._evaluators[split].run(stops)
 
     def _report(self, split: str, evaluation: Evaluation, done: int, writer: MetricWriter) -> None:
-        with dist.agreed(self._world):
+        with liveness.work("writing an evaluation"), dist.agreed(self._world):
             writer.write(
                 done, split, {"loss": evaluation.loss, self._task.metric: evaluation.accuracy}
             )
@@ -355,10 +363,11 @@ class Loop:
         """Where this rank's time went, and an estimate of the allreduce's; a collective."""
         seconds = self._time_split.whole(self._input_wait.seconds)
         variables = self._trainer.task_model.model.trainable_variables
-        each = timing.allreduce_seconds(
-            [variable.value for variable in variables],
-            fp16=self._config.optim.compression == "fp16",
-        )
+        with liveness.work("timing the allreduce"):
+            each = timing.allreduce_seconds(
+                [variable.value for variable in variables],
+                fp16=self._config.optim.compression == "fp16",
+            )
         return {**seconds, "allreduce_estimate": num_steps * each}
 
     def _save(self, folder: RunFolder | None, done: int) -> None:
@@ -373,7 +382,10 @@ class Loop:
         self._clock.restart()
 
     def _save_best(self, folder: RunFolder | None, done: int) -> None:
-        with self._time_split.spent("checkpoints"), dist.agreed(self._world):
+        with (
+            liveness.work("saving a checkpoint"), self._time_split.spent("checkpoints"),
+            dist.agreed(self._world),
+        ):  # fmt: skip
             if folder is not None:
                 snapshot = self._snapshot(folder, done)
                 best = folder.path / run.BEST
@@ -412,7 +424,7 @@ class Loop:
         }
         if self._best is not None:
             values["best"] = {"split": self._validation, **dataclasses.asdict(self._best)}
-        with dist.agreed(self._world):
+        with liveness.work("writing the result"), dist.agreed(self._world):
             if folder is not None:
                 run.write_result(folder, values)
 

@@ -270,7 +270,8 @@ CASES = {
     "batch_beyond_split": Case(
         flags=["--global-batch", "102"], code=2,
         line=lambda place: (
-            f"error: CONFIG: --batch-size: a step takes 102 examples over {place.size} ranks, "
+            f"error: CONFIG: --batch-size: a step takes 102 examples over "
+            f"{'1 rank' if place.size == 1 else '2 ranks'}, "
             "the split train has 101; lower --batch-size or --global-batch"
         ),
     ),

@@ -26,7 +26,7 @@ from small_runs import TEST, TRAIN
 from small_sets import texts, write_set
 
 from data_tools.charsets import CHARSETS
-from hvd_train import checkpoint, dist, stop
+from hvd_train import checkpoint, dist, liveness, stop
 from hvd_train.evaluate import Evaluator
 from hvd_train.trainer import Trainer
 
@@ -77,8 +77,11 @@ def main(out: Path, handed: Path | None) -> None:
         return
     run("saves", *FLAGS, "--steps", "5", "--checkpoint-minutes", "1e-9", hook=own_host())
     judged = [*FLAGS, "--base-lr", "1", "--early-stop", "1", "--keep-best", "--steps", "90"]
-    run("early", *judged, hook=counted_steps(out / f"early-{world.rank}.steps"))
-    run("early", "--resume", report="early-resumed")
+    watched = ["--stall-seconds", "77", "--profile", "5:90"]  # a trace that ends with the run
+    with recorded_watch(out / f"early-{world.rank}.watch"):
+        run("early", *judged, *watched, hook=counted_steps(out / f"early-{world.rank}.steps"))
+    with recorded_watch(out / f"early-resumed-{world.rank}.watch"):
+        run("early", "--resume", report="early-resumed")
     ctc = ["--global-batch", "10", "--steps", "2", "--eval-every", "0"]
     run("taught", *ctc)
     tuned = [*ctc, "--data", str(out / "alnum"), "--init-from", "runs/taught"]
@@ -180,6 +183,28 @@ def counted_steps(path: Path) -> Iterator[None]:
     with wrapped(Trainer, "step", count):
         yield
     path.write_text(json.dumps(steps))
+
+
+@contextlib.contextmanager
+def recorded_watch(path: Path) -> Iterator[None]:
+    """Writes the watchdog's limit, and what this rank was at whenever all agreed to go on."""
+    limits, doing = list[float](), list[str]()
+
+    def start(real: Callable[..., Any], world: dist.World, seconds: float) -> Any:
+        limits.append(seconds)
+        return real(world, seconds)
+
+    def agree(real: Callable[..., None], *args: Any) -> None:
+        if limits:  # the watchdog has started
+            doing.append(liveness.main.doing)
+        real(*args)
+
+    with (
+        wrapped(dist, "start_watch", start),  # type: ignore[arg-type]
+        wrapped(dist, "agree", agree),  # type: ignore[arg-type]
+    ):
+        yield
+    path.write_text(json.dumps({"limits": limits, "doing": doing}))
 
 
 @contextlib.contextmanager

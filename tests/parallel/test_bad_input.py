@@ -191,7 +191,7 @@ def test_the_remainder_of_an_epoch_and_the_rate_are_told(
     ended: Callable[[str, int], Ended], size: int
 ) -> None:
     whole = ended(WHOLE, size)
-    share = "10 a rank on 1 ranks" if size == 1 else "5 a rank on 2 ranks"
+    share = "10 a rank on 1 rank" if size == 1 else "5 a rank on 2 ranks"
     lines = whole.outputs[0].splitlines()
     assert f"data: {whole.place.data}, 101 to train on, 53 to test on, 80x20x3" in lines
     assert (

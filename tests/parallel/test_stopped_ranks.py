@@ -189,6 +189,24 @@ def test_early_stop_ends_all_ranks_at_one_step_and_the_best_is_kept(ended: Start
     assert f"all {last['step']} steps are done already" in two.text("early-resumed")
 
 
+def test_what_ranks_wait_for_between_steps_is_never_judged_as_a_step(ended: Start) -> None:
+    two = ended(2)
+    found = [json.loads((two.out / f"early-{rank}.watch").read_text()) for rank in range(2)]
+    assert found[0] == found[1]
+    assert set(found[0]["doing"]) == {
+        "starting", "starting a trace", "writing summaries", "evaluating",
+        "writing an evaluation", "saving a checkpoint", "writing a trace", "writing the result",
+    }  # fmt: skip
+    assert list((two.run("early") / "tensorboard" / "plugins" / "profile").glob("*/*.xplane.pb"))
+
+
+def test_a_run_that_goes_on_keeps_its_watchdogs_limit(ended: Start) -> None:
+    two = ended(2)
+    for report in ("early", "early-resumed"):
+        for rank in range(2):
+            assert json.loads((two.out / f"{report}-{rank}.watch").read_text())["limits"] == [77]
+
+
 def test_fine_tuning_starts_every_rank_at_the_averages_but_for_another_charsets_outputs(
     ended: Start,
 ) -> None:

@@ -287,11 +287,11 @@ def test_a_seed_that_the_generators_do_not_take_is_config(seed: int) -> None:
     )
 
 
-@pytest.mark.parametrize("seconds", ["-1.0", "0.5", "nan", "inf"])
-def test_the_watchdogs_limit_is_at_least_a_second_or_none(seconds: str) -> None:
+@pytest.mark.parametrize("seconds", ["-1.0", "4.9", "nan", "inf"])
+def test_the_watchdogs_limit_is_at_least_five_seconds_or_none(seconds: str) -> None:
     assert parse("--stall-seconds", "0").run.stall_seconds == 0
     assert refusal("--stall-seconds", seconds) == (
-        f"error: CONFIG: command line: --stall-seconds is {seconds}; it must be at least 1, or 0 "
+        f"error: CONFIG: command line: --stall-seconds is {seconds}; it must be at least 5, or 0 "
         "for none; see captcha.py --help"
     )
 

@@ -193,6 +193,20 @@ def test_a_full_stdout_is_one_space_line() -> None:
     assert ran.returncode == 5
 
 
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+def test_work_goes_on_without_a_stdout_that_is_full_and_says_so_once() -> None:
+    code = "from data_tools.errors import to_stdout\nfor line in 'abc': to_stdout(line)"
+    with Path("/dev/full").open("w") as full:
+        ran = subprocess.run(
+            [sys.executable, "-c", code], stdout=full, stderr=subprocess.PIPE,
+            check=False, text=True,
+        )  # fmt: skip
+    assert (ran.returncode, ran.stderr) == (
+        0,
+        "warning: standard output: No space left on device; nothing more is written there\n",
+    )
+
+
 # Flags
 
 

@@ -246,3 +246,17 @@ def test_a_ranks_log_holds_its_lines_and_numbers_and_goes_on(
     )
     assert sorted(times) == list(times)
     assert (tmp_path / "metrics.jsonl").exists() == is_chief
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+def test_a_rank_whose_log_can_not_be_written_says_so_once_and_goes_on(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with open_writer(
+        tmp_path, is_chief=False, step=0, total_steps=9, log=Path("/dev/full")
+    ) as writer:
+        writer.write(0, "train", {"loss": 1.5})
+        writer.say("goes on")
+    assert capsys.readouterr().err == (
+        "warning: /dev/full: No space left on device; this log goes no further\n"
+    )

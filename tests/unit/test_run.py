@@ -72,8 +72,9 @@ def test_micro_batches_are_equal_and_hold_an_example_of_each_rank(
     batch: int, parts: int, size: int
 ) -> None:
     asked = settings(global_batch=batch, accumulate=parts)
+    ranks = "1 rank" if size == 1 else f"{size} ranks"
     assert refusal(lambda: run.check_batch(asked, 25, size)) == (
-        f"error: CONFIG: --accumulate: {parts} micro-batches of {batch} examples for {size} ranks; "
+        f"error: CONFIG: --accumulate: {parts} micro-batches of {batch} examples for {ranks}; "
         "let it divide the batch over all ranks, and give each rank an example of each"
     )
     run.check_batch(settings(global_batch=12, accumulate=4), 25, 3)
@@ -92,7 +93,7 @@ def test_ten_examples_do_not_fill_64_on_two_ranks() -> None:
     [
         (
             {"global_batch": 10, "epochs": 2.0}, 1,
-            "10 a step, 10 a rank on 1 ranks; 5 steps = 2 epochs",
+            "10 a step, 10 a rank on 1 rank; 5 steps = 2 epochs",
         ),
         (
             {"global_batch": 10, "epochs": 1.0}, 3,
