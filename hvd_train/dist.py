@@ -8,7 +8,6 @@ import dataclasses
 import json
 import os
 import socket
-import sys
 import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -29,6 +28,7 @@ from data_tools.errors import (
     DataError,
     Kind,
     from_os_error,
+    to_stderr,
 )
 from data_tools.launch_env import LaunchEnv
 from hvd_train import heartbeat, liveness, watchdog
@@ -149,7 +149,7 @@ def agree(world: World, error: DataError | None) -> None:
         return
     if world.rank == failed[0] and error is not None:
         if world.debug:
-            traceback.print_exception(error)
+            to_stderr("".join(traceback.format_exception(error)).rstrip())
         error.print()
     # A launcher ends the other ranks as soon as one exits: none may before the line is written.
     allgather_json(None)
@@ -170,7 +170,7 @@ def agreed(world: World) -> Iterator[None]:
         if world.size == 1:
             raise
         # A bug of ours: its traceback, and a line with which the other ranks stop too.
-        traceback.print_exc()
+        to_stderr(traceback.format_exc().rstrip())
         fault = DataError(
             RANK, f"rank {world.rank}", f"{type(error).__name__}: {error}",
             fix="see the traceback above; this is a fault of the program",
@@ -263,7 +263,7 @@ def start_watch(world: World, stall_seconds: float) -> Watch | None:
             chief = watchdog.ChiefWatch(stall_seconds, one_host=world.local_size == world.size)
             offer = dataclasses.asdict(chief.offer)
         except OSError as error:
-            print(f"warning: no watchdog: {error}", file=sys.stderr, flush=True)
+            to_stderr(f"warning: no watchdog: {error}")
     offer = broadcast_json(offer)
     if offer is None:
         return None
@@ -271,11 +271,10 @@ def start_watch(world: World, stall_seconds: float) -> Watch | None:
     watches = allgather_json([socket.gethostname(), watch is not None])
     unwatched = [f"rank {r} on {host}" for r, (host, is_on) in enumerate(watches) if not is_on]
     if unwatched and world.is_chief:
-        print(
+        to_stderr(
             f"warning: {', '.join(unwatched)} can't reach port {offer['port']} of {offer['host']}: "
-            "nobody will notice if it freezes; --stall-seconds 0 does without the watchdog",
-            file=sys.stderr, flush=True,
-        )  # fmt: skip
+            "nobody will notice if it freezes; --stall-seconds 0 does without the watchdog"
+        )
     return watch
 
 
