@@ -240,7 +240,8 @@ def train(folder: Path, data: Path, name: str) -> "subprocess.Popen[str]":
         str(BIN / "mpirun"), "-np", "2", sys.executable, str(ROOT / "hvd_train" / "captcha.py"),
         "--data", str(data), "--runs-dir", str(folder), "--name", name, "--resume",
         "--model", "linear", "--global-batch", "10", "--steps", str(STEPS), "--log-every", "1",
-        "--checkpoint-every", "7", "--validation-split", "test", "--keep-best",
+        "--checkpoint-every", "7", "--test-split", "train", "--validation-split", "test",
+        "--keep-best",
     ]  # fmt: skip
     log = (folder / f"{name}.log").open("a")
     return subprocess.Popen(

@@ -4,12 +4,10 @@ import itertools
 import math
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import ClassVar, Literal
 
 REFERENCE_BATCH = 128
 """The global batch that --base-lr is given for."""
-CAPTCHA_AUGMENTATIONS = ("shift", "rotate", "noise")
-CLASS_AUGMENTATIONS = ("distort", "crop")
 MAX_RATE = 1e37
 """Far above any rate of use; scaled by the batch it still fits into a float32."""
 
@@ -53,10 +51,10 @@ class DataConfig:
     shuffle: bool = True
     """Visit the examples in a new order each epoch."""
     augment: str = "none"
-    """Random changes. Captchas, any of these, in the order given: shift (move by up to 10 % of the
-    height and 8 % of the width), rotate (by up to 5 degrees), noise; as in shift,rotate,noise.
-    Classes, one: distort (crop, mirror, change the contrast, as the CIFAR-10 tutorial did), crop
-    (extend by 4 pixels of reflection, crop, mirror)."""
+    """Random changes. Of captcha.py, any of these, in the order given: shift (move by up to 10 % of
+    the height and 8 % of the width), rotate (by up to 5 degrees), noise; as in shift,rotate,noise.
+    Of cifar.py, one: distort (crop, mirror, change the contrast, as the CIFAR-10 tutorial did),
+    crop (extend by 4 pixels of reflection, crop, mirror). Tasks of your own have none."""
     input_threads: int = 1
     """Threads a rank that prepare batches."""
 
@@ -113,7 +111,8 @@ class OptimConfig:
     """l2: a penalty of --weight-decay x half the sum of squares is part of the loss; decoupled: a
     step takes rate x --weight-decay of each weight. If not given, decoupled for adamw and lamb."""
     label_smoothing: float = 0.0
-    """Part of the true class's probability that is spread over all classes."""
+    """Part of the true class's probability that is spread over all classes; for cross-entropies, so
+    for every model but ctc."""
     clip_norm: float | None = None
     """Longest gradient over all weights and ranks; a longer one is scaled down to it."""
     compression: Literal["none", "fp16"] = "none"
@@ -143,6 +142,8 @@ class OptimConfig:
                 raise ValueError(f"{flag} is {value}; it must be at least 0 and below 1")
         if not self.decay_points and self.schedule == "step":
             raise ValueError("--schedule step needs the epochs of --decay-at")
+        if self.decay_at is not None and self.schedule != "step":
+            raise ValueError("--decay-at is of --schedule step; leave it out or pass that")
         if self.optimizer == "adamw" and self.weight_decay_kind == "l2":
             raise ValueError("--weight-decay-kind l2 is not for adamw; use --optimizer adam")
 
@@ -206,7 +207,8 @@ class RunConfig:
     """Seed of the initial weights and of the order of the examples."""
     dtype: Literal["float32", "float64", "bfloat16", "float16"] = "float32"
     """Type of the weights and of the arithmetic. With the 16-bit ones weights, normalisations, loss
-    and sums stay float32; float16 has a loss scale that all ranks share."""
+    and sums stay float32; float16 has a loss scale that all ranks share, and is for GPUs: a CPU
+    computes it a hundred times as slowly as float32."""
     deterministic: bool = True
     """Use only operations that give the same bits each time."""
     config: Path | None = None
@@ -215,7 +217,8 @@ class RunConfig:
     """Seconds without a sign of life after which a rank is taken for frozen, and the run ends;
     evaluations and checkpoints may take ten times as long. 0 switches the watchdog off."""
     plan: bool = False
-    """Print steps, rates, memory and time of the run, from a few steps of it, and end."""
+    """Print steps, rates, memory and time of the run, from a few steps of it, and end. The data set
+    must be there: none is downloaded."""
     log_device_placement: bool = False
     """Let TensorFlow say on which device each operation of the chief runs."""
     debug: bool = False
@@ -248,6 +251,11 @@ class RunConfig:
 class TrainConfig:
     """All settings of a run. A task's config adds its model's and sets its own defaults."""
 
+    AUGMENTATIONS: ClassVar[tuple[str, ...]] = ()
+    """What --augment may name."""
+    MOST_AUGMENTATIONS: ClassVar[int] = 1
+    """How many of them together."""
+
     data: DataConfig = field(default_factory=DataConfig)
     optim: OptimConfig = field(default_factory=OptimConfig)
     run: RunConfig = field(default_factory=RunConfig)
@@ -258,23 +266,40 @@ class TrainConfig:
         ):  # fmt: skip
             if is_given and self.data.validation_split is None:
                 raise ValueError(f"{flag} needs a split to judge by: --validation-split NAME")
+            if is_given and not self.run.eval_every:
+                raise ValueError(f"{flag} needs evaluations during training: --eval-every above 0")
+        if self.data.validation_split == self.data.test_split:
+            raise ValueError(
+                f"--validation-split is {self.data.validation_split}, the split of the test at the "
+                "end; name another, or leave it out and each epoch is evaluated on it"
+            )
+        if self.data.validation_split == self.data.train_split:
+            raise ValueError(
+                f"--validation-split is {self.data.validation_split}, which is trained on; "
+                "name another"
+            )
+        self._check_augment()
 
-
-def _check_augment(data: DataConfig, known: tuple[str, ...], *, at_most: int) -> None:
-    """Raises ValueError unless --augment is none or names some of these, each once."""
-    names = data.augmentations
-    if set(names) <= set(known) and len(set(names)) == len(names) <= at_most:
-        return
-    choice = "one of" if at_most == 1 else "any of"
-    raise ValueError(
-        f"--augment is {data.augment}; it must be none or {choice} {', '.join(known)}"
-        + ("" if at_most == 1 else ", joined by commas")
-    )
+    def _check_augment(self) -> None:
+        """Raises ValueError unless --augment is none or names the task's, each once."""
+        names, known, most = self.data.augmentations, self.AUGMENTATIONS, self.MOST_AUGMENTATIONS
+        if set(names) <= set(known) and len(set(names)) == len(names) <= most:
+            return
+        if not known:
+            raise ValueError(f"--augment is {self.data.augment}; this task has none: leave it out")
+        choice = "one of" if most == 1 else "any of"
+        raise ValueError(
+            f"--augment is {self.data.augment}; it must be none or {choice} {', '.join(known)}"
+            + ("" if most == 1 else ", joined by commas")
+        )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CaptchaConfig(TrainConfig):
     """Trains a captcha recogniser on one or many ranks."""
+
+    AUGMENTATIONS = ("shift", "rotate", "noise")
+    MOST_AUGMENTATIONS = len(AUGMENTATIONS)
 
     model: Literal["ctc", "linear"] = "ctc"
     """ctc: convolutions along the width, any length; linear: one dense layer, fixed length."""
@@ -292,7 +317,6 @@ class CaptchaConfig(TrainConfig):
 
     def __post_init__(self) -> None:
         TrainConfig.__post_init__(self)
-        _check_augment(self.data, CAPTCHA_AUGMENTATIONS, at_most=len(CAPTCHA_AUGMENTATIONS))
         _positive(init_stddev=self.init_stddev)
         if self.init_stddev is not None and self.model != "linear":
             raise ValueError("--init-stddev is of --model linear; leave it out or pass that")
@@ -305,6 +329,8 @@ class CaptchaConfig(TrainConfig):
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CifarConfig(TrainConfig):
     """Trains the TensorFlow CIFAR-10 tutorial's network on one or many ranks."""
+
+    AUGMENTATIONS = ("distort", "crop")
 
     model: Literal["tutorial"] = "tutorial"
     """tutorial: two convolutions with local response normalisation, two hidden dense layers."""
@@ -329,7 +355,6 @@ class CifarConfig(TrainConfig):
             )
         if not 0 <= self.mixup < math.inf:
             raise ValueError(f"--mixup is {self.mixup}; it must not be negative")
-        _check_augment(self.data, CLASS_AUGMENTATIONS, at_most=1)
 
 
 # Settings that may change on --resume: they decide what is read from where, written or shown, not

@@ -113,7 +113,9 @@ def build_optimizer(
     """Returns the Keras optimizer of `variables`; its rate is set before each step.
 
     Decoupled weight decay takes rate x decay of each weight before the update (Loshchilov and
-    Hutter 2019). So it does for LAMB, whose paper has the decay within the trust ratio.
+    Hutter 2019). So it does for LAMB, whose paper has the decay within the trust ratio. Keras's
+    LAMB scales the step of every variable by the trust ratio; the paper's code (You et al. 2020)
+    leaves out biases and the scales of normalisations, which Keras has no way to say.
     """
     decoupled = config.weight_decay if config.decays_decoupled and config.weight_decay else None
     # Named, since Keras would number it, and checkpoints hold its variables by name.
@@ -152,13 +154,14 @@ def smoothed(losses: Any, logits: Any, smoothing: float) -> Any:
 class LossScale:
     """A factor that keeps small float16 gradients from being 0 (Micikevicius et al. 2018).
 
-    It is halved, to 1 at least, after a gradient that isn't finite, and doubled after GROWTH_STEPS
-    finite ones in a row. It follows from the sum over ranks, so it is the same on all of them, who
-    all skip the step that isn't finite: nothing but the scale changes, and the run goes on with the
-    next batch.
+    It is halved, to 1 at least, after a gradient that isn't finite, and doubled, to MAXIMUM at
+    most, after GROWTH_STEPS finite ones in a row. It follows from the sum over ranks, so it is the
+    same on all of them, who all skip the step that isn't finite: nothing but the scale changes, and
+    the run goes on with the next batch.
     """
 
     INITIAL = 2.0**15
+    MAXIMUM = 2.0**24
     GROWTH_STEPS = 2000
 
     def __init__(self) -> None:
@@ -176,7 +179,8 @@ class LossScale:
         grows = finite & (steps >= self.GROWTH_STEPS)
         scale = self.scale.value
         halved = tf.maximum(scale / 2, 1.0)
-        self.scale.assign(tf.where(finite, tf.where(grows, scale * 2, scale), halved))
+        doubled = tf.minimum(scale * 2, self.MAXIMUM)
+        self.scale.assign(tf.where(finite, tf.where(grows, doubled, scale), halved))
         self._finite_steps.assign(tf.where(finite & ~grows, steps, 0))
 
 
@@ -201,25 +205,31 @@ def ema_decay(decay: float, step: int) -> float:
 
 
 class MovingAverage:
-    """Exponential moving averages of a model's variables, for evaluation."""
+    """Exponential moving averages of a model's variables, for evaluation.
+
+    Attributes:
+        averaged: the variables of floats. Others, such as the state of random numbers, have no
+            average; evaluation uses them as they are.
+        variables: the average of each of them.
+    """
 
     def __init__(self, variables: Sequence[keras.Variable]) -> None:
-        self._weights = list(variables)
-        self.variables = [tf.Variable(v.value, trainable=False, name="ema") for v in self._weights]
+        self.averaged = [v for v in variables if tf.as_dtype(v.dtype).is_floating]
+        self.variables = [tf.Variable(v.value, trainable=False, name="ema") for v in self.averaged]
 
     def update(self, decay: Any) -> None:
         """Moves each average towards its weight by 1 - decay; runs inside tf.function."""
-        for average, weight in zip(self.variables, self._weights, strict=True):
+        for average, weight in zip(self.variables, self.averaged, strict=True):
             average.assign_sub((1 - decay) * (average - weight.value))
 
     @contextmanager
     def swapped_in(self) -> Iterator[None]:
         """Gives the model its averaged weights for the block, then its own again."""
-        own = [weight.numpy() for weight in self._weights]
-        for average, weight in zip(self.variables, self._weights, strict=True):
+        own = [weight.numpy() for weight in self.averaged]
+        for average, weight in zip(self.variables, self.averaged, strict=True):
             weight.assign(average)
         try:
             yield
         finally:
-            for value, weight in zip(own, self._weights, strict=True):
+            for value, weight in zip(own, self.averaged, strict=True):
                 weight.assign(value)

@@ -1,7 +1,7 @@
 """Where a run starts: at its own newest checkpoint, at another run's weights, or as drawn."""
 
 import dataclasses
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +11,7 @@ from hvd_train.config import TrainConfig
 from hvd_train.dist import World
 from hvd_train.run import Data
 from hvd_train.stop import Best
+from hvd_train.summaries import Smoothed
 from hvd_train.trainer import Trainer
 
 
@@ -22,11 +23,13 @@ class Progress:
         step: updates done.
         evaluation_is_due: whether the run was stopped before the evaluation after this step.
         best: the best evaluation on the validation split, if there was any.
+        smoothed: the smoothed losses.
     """
 
     step: int = 0
     evaluation_is_due: bool = False
     best: Best | None = None
+    smoothed: Smoothed = field(default_factory=Smoothed)
 
 
 def to_state(progress: Progress, data: Data) -> dict[str, Any]:
@@ -35,8 +38,14 @@ def to_state(progress: Progress, data: Data) -> dict[str, Any]:
 
 
 def _from_json(values: dict[str, Any]) -> Progress:
-    best = values["best"]
-    return Progress(**{**values, "best": None if best is None else Best(**best)})
+    best, smoothed = values["best"], values.get("smoothed", {})  # which older ones lack
+    return Progress(
+        **{
+            **values,
+            "best": None if best is None else Best(**best),
+            "smoothed": Smoothed(**smoothed),
+        }
+    )
 
 
 def start(
@@ -68,6 +77,7 @@ def start(
             if told:
                 to_stdout("\n".join(told))
     trainer.broadcast()
+    trainer.draw_apart(world.rank)
     return _from_json(dist.broadcast_json(dataclasses.asdict(progress)))
 
 

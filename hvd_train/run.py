@@ -44,6 +44,7 @@ LOCK_FILE = ".lock"
 RESULT_FILE = "eval.json"
 BEST = "best"
 """Folder of the best checkpoint, which is laid out like a run's."""
+SLOW_FLOAT16 = "warning: a CPU computes --dtype float16 about 100 times as slowly as float32"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -130,9 +131,9 @@ def open_data(task: Task, settings: TrainConfig, world: World) -> Data:
     for makes in (world.is_chief, world.local_rank == 0):
         with dist.agreed(world):
             if makes:
-                datasets.locate(
-                    task.name, settings.data.data, task.how_to_make_data, task.make_data
-                )
+                # A plan writes nothing, so it tells how to make the data set instead.
+                make = None if settings.run.plan else task.make_data
+                datasets.locate(task.name, settings.data.data, task.how_to_make_data, make)
     with dist.agreed(world):
         folder = datasets.locate(task.name, settings.data.data, task.how_to_make_data)
         loaded = manifest.load(folder)
@@ -250,8 +251,10 @@ def describe(settings: TrainConfig, data: Data, world: World) -> list[str]:
     ]
     share = f"{shares[0]}" if shares[0] == shares[1] else f"{shares[0]} or {shares[1]}"
     steps = steps_of(settings, len(data.train))
+    slow = settings.run.dtype == "float16" and not tf.config.list_physical_devices("GPU")
     validation = f"{len(data.validation)} to validate on, " if data.validation else ""
     return [
+        *[SLOW_FLOAT16] * slow,
         f"data: {data.folder}, {len(data.train)} to train on, {validation}{len(data.test)} to test "
         "on, "
         f"{image.width}x{image.height}x{image.channels}",

@@ -4,6 +4,7 @@ On the chief alone and without any collective, so that the other ranks only wait
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import keras
@@ -35,26 +36,30 @@ ACTIVATIONS = (
 )  # fmt: skip
 
 
+@dataclass(slots=True)
 class Smoothed:
     """Moving averages of numbers, unbiased from the first on, of the tutorial's decay.
 
     As tf.train.ExponentialMovingAverage(0.9) keeps them of tensors, which are averaged from 0 and
     divided by 1 - 0.9^t.
+
+    Attributes:
+        sums: the averages, by name, as if each had been 0 before its first number.
+        weight: what they are to be divided by.
     """
 
-    def __init__(self) -> None:
-        self._sums: dict[str, float] = {}
-        self._weight = 0.0
+    sums: dict[str, float] = field(default_factory=dict)
+    weight: float = 0.0
 
     def update(self, **values: float) -> None:
         """Takes in the numbers of one step."""
-        self._weight = LOSS_DECAY * self._weight + (1 - LOSS_DECAY)
+        self.weight = LOSS_DECAY * self.weight + (1 - LOSS_DECAY)
         for name, value in values.items():
-            self._sums[name] = LOSS_DECAY * self._sums.get(name, 0.0) + (1 - LOSS_DECAY) * value
+            self.sums[name] = LOSS_DECAY * self.sums.get(name, 0.0) + (1 - LOSS_DECAY) * value
 
     def values(self) -> dict[str, float]:
         """The averages, by name and `_smoothed`."""
-        return {f"{name}_smoothed": total / self._weight for name, total in self._sums.items()}
+        return {f"{name}_smoothed": total / self.weight for name, total in self.sums.items()}
 
 
 class Summaries:
@@ -67,10 +72,18 @@ class Summaries:
     def __init__(self, task_model: TaskModel) -> None:
         self._task_model = task_model
         self._model = task_model.model
-        taps = {layer.name: layer.output for layer in self._model.layers if activates(layer)}
         self._last = self._model.layers[-1].name
-        self._tapped = keras.Model(self._model.inputs, {**taps, self._last: self._model.outputs[0]})
+        self._tapped: keras.Model | None = None
+        if self.shows_activations:
+            taps = {layer.name: layer.output for layer in self._model.layers if activates(layer)}
+            outputs = {**taps, self._last: self._model.outputs[0]}
+            self._tapped = keras.Model(self._model.inputs, outputs)
         self._compiled = tf.function(self._look)
+
+    @property
+    def shows_activations(self) -> bool:
+        """Whether Keras knows what is between the layers, as it does not in a subclassed model."""
+        return bool(getattr(self._model, "outputs", None))
 
     def write(self, step: int, batch: Batch, writer: MetricWriter) -> dict[str, float]:
         """Writes the images, histograms and, at step 0, the graph.
@@ -98,8 +111,12 @@ class Summaries:
         """Activations by tapped layer, and the gradient by variable."""
         variables = {v.path: v.value for v in self._model.trainable_variables}
         with tf.GradientTape() as tape:
-            activations = self._tapped(inputs, training=False)
-            loss = tf.reduce_mean(self._task_model.losses(activations[self._last], labels))
+            if self._tapped is None:
+                activations, outputs = {}, self._model(inputs, training=False)
+            else:
+                activations = self._tapped(inputs, training=False)
+                outputs = activations[self._last]
+            loss = tf.reduce_mean(self._task_model.losses(outputs, labels))
         gradients = tape.gradient(loss, variables)
         return (
             {name: tf.cast(a, tf.float32) for name, a in activations.items()},

@@ -24,7 +24,7 @@ from hvd_train.profiler import Profiler, check_steps
 from hvd_train.resume import Progress
 from hvd_train.run import Data, RunFolder
 from hvd_train.stop import Best, Requests, Stop
-from hvd_train.summaries import Smoothed, Summaries, confusion_value
+from hvd_train.summaries import Summaries, confusion_value
 from hvd_train.task import Task
 from hvd_train.timing import Clock, TimeSplit
 from hvd_train.trainer import StepResult, Trainer
@@ -121,9 +121,20 @@ class Loop:
         self._requests = Requests(config.run, stop.signals(), is_chief=world.is_chief)
         self._input_wait = pipeline.InputWait()
         self._clock = Clock()
-        self._summaries = Summaries(trainer.task_model) if world.is_chief else None
-        self._smoothed = Smoothed()
+        self._summaries = self._open_summaries()
+        self._smoothed = progress.smoothed
         self._time_split = TimeSplit()
+
+    def _open_summaries(self) -> Summaries | None:
+        """Where TensorBoard's images and histograms come from, on the chief, if they are wanted."""
+        with dist.agreed(self._world):
+            if not (self._world.is_chief and self._config.run.summary_every):
+                return None
+            summaries = Summaries(self._trainer.task_model)
+            if not summaries.shows_activations:
+                name = self._trainer.task_model.model.name
+                print(f"{name} is not functional or sequential: no activations in TensorBoard")
+            return summaries
 
     def run(self, folder: RunFolder | None, writer: MetricWriter) -> Evaluation:
         """Trains from where it starts to the last step, and evaluates the last checkpoint.
@@ -281,7 +292,7 @@ class Loop:
         sec_per_batch = self._clock.seconds_a_step()
         shown = {}
         if self._task.shown_each_step:
-            shown[self._task.metric] = self._accuracy(result.outputs, batch)
+            shown[self._task.metric] = self._accuracy(result.outputs.numpy(), batch)
         values = {
             "loss": result.loss,
             "cross_entropy": result.loss - result.penalty,
@@ -395,7 +406,7 @@ class Loop:
 
     def _snapshot(self, folder: RunFolder, done: int) -> Checkpoint:
         folder.check_there()
-        progress = Progress(done, self._evaluation_is_due, self._best)
+        progress = Progress(done, self._evaluation_is_due, self._best, self._smoothed)
         snapshot = self._trainer.snapshot(done, resume.to_state(progress, self._data))
         check_finite(snapshot)
         return snapshot

@@ -35,7 +35,7 @@ class StepResult:
         penalty: that part of the loss.
         gradient_norm: length of the whole gradient before it is clipped; the same on every rank.
         votes: of the ranks, summed.
-        outputs: this rank's.
+        outputs: this rank's, a tensor that is copied to the host only by those who ask for it.
         loss_scale: that the gradient was computed with; 1 unless in float16.
         broken: for each rank whether its own loss or gradient was not finite, where the update
             can't be used; empty otherwise. Synchronised batch norm gives all ranks what one has.
@@ -45,7 +45,7 @@ class StepResult:
     penalty: float
     gradient_norm: float
     votes: np.ndarray
-    outputs: np.ndarray
+    outputs: tf.Tensor
     loss_scale: float = 1.0
     broken: tuple[bool, ...] = ()
 
@@ -77,6 +77,11 @@ class Trainer:
     """A model with its optimizer and moving averages, and the step that updates them."""
 
     def __init__(self, task_model: TaskModel, config: TrainConfig) -> None:
+        """Takes a model and makes the rest.
+
+        Raises:
+            DataError: CONFIG when the model has no weights.
+        """
         settings = config.optim
         assert settings.global_batch is not None
         self.task_model = task_model
@@ -85,6 +90,11 @@ class Trainer:
         self._l2 = 0.0 if settings.decays_decoupled else settings.weight_decay
         self._dtype = keras.config.floatx()
         self._model = task_model.model
+        if not self._model.trainable_variables:
+            raise DataError(
+                CONFIG, self._model.name, "the model has no weights to train",
+                fix="if it is of a class of your own, let build call it once, on zeros",
+            )  # fmt: skip
         self._optimizer = optim.build_optimizer(
             settings, self._model.trainable_variables, task_model.decayed
         )
@@ -117,27 +127,26 @@ class Trainer:
         Returns:
             What the step tells. If it isn't finite and not skipped, the weights are lost.
         """
-        told, outputs, own = self._compiled_update(
+        told, outputs = self._compiled_update(
             batch.images,
             batch.labels,
             tf.constant(rate, self._dtype),
             tf.constant(decay, self._dtype),
             tf.constant(votes, self._dtype, shape=[len(votes)]),
         )
-        loss, penalty, norm, scale, *sums = told.numpy()  # one copy from the device
+        loss, penalty, norm, scale, own_is_finite, *sums = told.numpy()  # one copy from the device
         result = StepResult(
             loss=float(loss), penalty=float(penalty), gradient_norm=float(norm),
-            votes=np.asarray(sums), outputs=outputs.numpy(), loss_scale=float(scale),
+            votes=np.asarray(sums), outputs=outputs, loss_scale=float(scale),
         )  # fmt: skip
         if result.is_finite or result.skipped:
             return result
         # Loss and length are the same on every rank, so all of them come here.
-        finite = all(np.isfinite(array.numpy()).all() for array in own)
-        return dataclasses.replace(result, broken=tuple(dist.allgather_json(not finite)))
+        return dataclasses.replace(result, broken=tuple(dist.allgather_json(not own_is_finite)))
 
     def _update(
         self, images: Any, labels: Any, rate: Any, decay: Any, votes: Any
-    ) -> tuple[Any, Any, Any]:
+    ) -> tuple[Any, Any]:
         variables = self._model.trainable_variables
         scale = tf.identity(self._loss_scale.scale.value) if self._loss_scale else 1.0
         before = [tf.identity(v.value) for v in self._restored]
@@ -157,14 +166,18 @@ class Trainer:
         ]
         loss, norm = loss + penalty, tf.linalg.global_norm(gradients)
         update = functools.partial(self._apply, gradients, norm, statistics, rate, decay)
+        finite = tf.math.is_finite(loss) & tf.math.is_finite(norm)
+        # A pass over the gradients that only a step which isn't finite pays for.
+        own = functools.partial(are_finite, [own_loss, *own_gradients])
+        own_is_finite = tf.cond(finite, lambda: tf.constant(True), own)
         if self._loss_scale is None:
             update()
         else:
-            finite = tf.math.is_finite(loss) & tf.math.is_finite(norm)
             tf.cond(finite, update, functools.partial(self._take_back, before))
             self._loss_scale.update(finite)
-        told = tf.concat([[loss, penalty, norm, scale], votes], axis=0)
-        return told, outputs, [own_loss, *own_gradients]
+        own_is_finite = tf.cast(own_is_finite, self._dtype)
+        told = tf.concat([[loss, penalty, norm, scale, own_is_finite], votes], axis=0)
+        return told, outputs
 
     def _own_sums(self, images: Any, labels: Any, scale: Any) -> tuple[list[Any], Any, Any]:
         """Returns gradients and loss summed over this rank's examples, and their outputs.
@@ -175,9 +188,7 @@ class Trainer:
         if parts == 1:
             return self._sums_of_part(images, labels, scale)
         images, labels = (tf.reshape(x, [parts, -1, *x.shape[1:]]) for x in (images, labels))
-        outputs = tf.TensorArray(
-            self._dtype, parts, element_shape=[images.shape[1], *self._model.output_shape[1:]]
-        )
+        outputs = tf.TensorArray(self._dtype, parts)
 
         def add(part: Any, sums: list[Any], outputs: Any) -> tuple[Any, list[Any], Any]:
             gradients, loss, own = self._sums_of_part(images[part], labels[part], scale)
@@ -231,15 +242,23 @@ class Trainer:
         """Gives every rank the chief's weights, optimizer state and moving averages."""
         dist.broadcast_variables([*self._model.variables, *self._slots, *self.ema.variables])
 
+    def draw_apart(self, rank: int) -> None:
+        """Lets layers such as Dropout draw other numbers than those of the other ranks.
+
+        Called with the chief's state: its seeds stay, a rank's follow from them and its number.
+        How many were drawn is the same on all ranks, so the chief's checkpoint speaks for all.
+        """
+        for state in layers.seed_states(self._model):
+            seed, drawn = state.numpy()
+            state.assign([layers.seed_of_rank(int(seed), rank), drawn])
+
     def snapshot(self, step: int, state: dict[str, Any]) -> Checkpoint:
         """Copies the whole state after `step` updates."""
-        weights = by_path(self._model.variables)
-        averages = dict(zip(weights, self.ema.variables, strict=True))
         return Checkpoint(
             step=step,
-            weights={name: variable.numpy() for name, variable in weights.items()},
+            weights={n: v.numpy() for n, v in by_path(self._model.variables).items()},
             optimizer={n: v.numpy() for n, v in by_path(self._slots).items()},
-            ema={name: average.numpy() for name, average in averages.items()},
+            ema={n: average.numpy() for n, average in self._averages().items()},
             state=state,
         )
 
@@ -249,12 +268,11 @@ class Trainer:
         Raises:
             DataError: CONFIG when its variables are not those of this model.
         """
-        weights = by_path(self._model.variables)
-        averages = dict(zip(weights, self.ema.variables, strict=True))
-        optimizer = by_path(self._slots)
         for variables, arrays in (
-            (weights, saved.weights), (optimizer, saved.optimizer), (averages, saved.ema)
-        ):  # fmt: skip
+            (by_path(self._model.variables), saved.weights),
+            (by_path(self._slots), saved.optimizer),
+            (self._averages(), saved.ema),
+        ):
             shapes = {name: tuple(v.shape) for name, v in variables.items()}
             if shapes != {name: array.shape for name, array in arrays.items()}:
                 raise DataError(
@@ -274,7 +292,7 @@ class Trainer:
         Raises:
             DataError: CONFIG when it is a run of another model.
         """
-        weights = by_path(self._model.variables)
+        weights, averages = by_path(self.ema.averaged), self._averages()
         is_same_model = weights.keys() == saved.ema.keys()
         fits = [n for n, v in weights.items() if is_same_model and saved.ema[n].shape == v.shape]
         if not fits:
@@ -282,15 +300,23 @@ class Trainer:
                 CONFIG, "--init-from", f"{where} is a run of another model",
                 fix="name a run of the same --model",
             )  # fmt: skip
-        averages = dict(zip(weights, self.ema.variables, strict=True))
         for name in fits:
             for variable in (weights[name], averages[name]):
                 variable.assign(saved.ema[name].astype(variable.numpy().dtype))
         return [name for name in weights if name not in fits]
 
+    def _averages(self) -> dict[str, tf.Variable]:
+        """The moving averages by the name of the variable that each is of."""
+        return dict(zip(by_path(self.ema.averaged), self.ema.variables, strict=True))
+
     def shapes(self) -> dict[str, list[int]]:
         """The model's variables by name."""
         return {name: list(v.shape) for name, v in by_path(self._model.variables).items()}
+
+
+def are_finite(tensors: Sequence[Any]) -> Any:
+    """Whether all numbers in all of these tensors are finite, as a bool tensor."""
+    return tf.reduce_all([tf.reduce_all(tf.math.is_finite(tensor)) for tensor in tensors])
 
 
 def by_path(variables: Sequence[Any]) -> dict[str, Any]:

@@ -75,6 +75,18 @@ def own_statistics(model: keras.Model) -> list[keras.Variable]:
     ]
 
 
+def seed_states(model: keras.Model) -> list[keras.Variable]:
+    """What a model's layers, such as Dropout, draw by: [seed, numbers of draws], int64, each."""
+    return [v for v in model.variables if v.name == "seed_generator_state"]
+
+
+def seed_of_rank(seed: int, rank: int) -> int:
+    """The seed of a rank's own random numbers, from the chief's, which keeps its own."""
+    if rank == 0:
+        return seed
+    return int(np.random.SeedSequence([seed % 2**63, rank]).generate_state(1)[0])
+
+
 def _global_moments(inputs: Any) -> tuple[Any, Any]:
     """Mean and variance of each channel over all ranks.
 

@@ -5,6 +5,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from data_tools import datasets
+
+ROOT = Path(__file__).resolve().parents[2]
+
 Commands = Callable[..., Any]
 
 PLAN = (
@@ -28,6 +32,21 @@ rate by epoch:
     r"\d:\d\d:\d\d, and evaluations and checkpoints more\n"
     r"nothing is written; without --plan the run starts\n"
 )
+
+
+def test_a_plan_downloads_no_data_set_but_tells_how_to_make_it(
+    run_cli: Commands, tmp_path: Path
+) -> None:
+    ran = run_cli(
+        ["python", ROOT / "hvd_train" / "cifar.py", "--plan"], cwd=tmp_path,
+        env={"HVD_TRAIN_DATA": None},
+    )  # fmt: skip
+    assert ran.rc == 2
+    assert ran.error == (
+        "error: CONFIG: datasets/cifar10: no data set there; make one: "
+        + "; ".join(datasets.HOW_TO_MAKE_CIFAR10)
+    )
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_plan_on_two_ranks_leaves_no_folder_and_one_that_exists_as_it_is(

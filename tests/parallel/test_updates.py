@@ -11,7 +11,7 @@ import pytest
 SHARES = (7, 3)
 TIMELINE = "timeline.json"
 # Horovod reads these itself; with a threshold of 0 it fuses nothing.
-HOROVOD = {"HOROVOD_FUSION_THRESHOLD": "0", "HOROVOD_CYCLE_TIME": "2", "HOROVOD_AUTOTUNE": "0"}
+HOROVOD = {"HOROVOD_FUSION_THRESHOLD": "0"}
 FIX = "lower --base-lr; the last checkpoint is kept"
 
 Report = dict[str, Any]

@@ -10,7 +10,7 @@ import yaml
 
 from data_tools.errors import DataError
 from hvd_train import config, config_files
-from hvd_train.config import CaptchaConfig, CifarConfig
+from hvd_train.config import CaptchaConfig, CifarConfig, TrainConfig
 from hvd_train.config_files import flat, parse_config, resolve_batch, resumed
 from hvd_train.optim import learning_rate
 
@@ -243,6 +243,16 @@ def test_decay_epochs_that_do_not_rise_are_config(value: str) -> None:
     ("argv", "reason"),
     [
         (["--schedule", "step"], "--schedule step needs the epochs of --decay-at"),
+        (["--decay-at", "1"], "--decay-at is of --schedule step; leave it out or pass that"),
+        (
+            ["--validation-split", "test"],
+            "--validation-split is test, the split of the test at the end; name another, or leave "
+            "it out and each epoch is evaluated on it",
+        ),
+        (
+            ["--validation-split", "a", "--train-split", "a"],
+            "--validation-split is a, which is trained on; name another",
+        ),
         (
             ["--optimizer", "adamw", "--weight-decay-kind", "l2"],
             "--weight-decay-kind l2 is not for adamw; use --optimizer adam",
@@ -383,7 +393,8 @@ MATHEMATICS: dict[str, Any] = {
 
 NEEDED = {
     "init_stddev": {"model": "linear"}, "label_smoothing": {"model": "linear"},
-    "early_stop": {"validation_split": "test"}, "keep_best": {"validation_split": "test"},
+    "early_stop": {"validation_split": "val"}, "keep_best": {"validation_split": "val"},
+    "decay_at": {"schedule": "step"},
 }  # fmt: skip
 
 
@@ -522,7 +533,14 @@ def test_what_judges_needs_a_validation_split(config_type: Any, flag: list[str])
         f"error: CONFIG: command line: {flag[0]} needs a split to judge by: "
         "--validation-split NAME; see x.py --help"
     )
-    parse_config(config_type, [*flag, "--validation-split", "test"], prog="x.py")
+    argv = [*flag, "--validation-split", "val"]
+    parse_config(config_type, argv, prog="x.py")
+    with pytest.raises(DataError) as caught:
+        parse_config(config_type, [*argv, "--eval-every", "0"], prog="x.py")
+    assert str(caught.value) == (
+        f"error: CONFIG: command line: {flag[0]} needs evaluations during training: "
+        "--eval-every above 0; see x.py --help"
+    )
 
 
 @pytest.mark.parametrize(
@@ -539,6 +557,16 @@ def test_augmentations_of_captchas_combine_in_the_order_given() -> None:
     assert parse().data.augmentations == ("shift",)
     assert parse("--augment", "none").data.augmentations == ()
     assert parse("--augment", "noise,shift").data.augmentations == ("noise", "shift")
+
+
+def test_a_task_of_ones_own_has_no_augmentation_to_name() -> None:
+    assert parse_config(TrainConfig, ["--augment", "none"], prog="own.py")[0] == TrainConfig()
+    with pytest.raises(DataError) as caught:
+        parse_config(TrainConfig, ["--augment", "shift"], prog="own.py")
+    assert str(caught.value) == (
+        "error: CONFIG: command line: --augment is shift; this task has none: leave it out; "
+        "see own.py --help"
+    )
 
 
 @pytest.mark.parametrize("augment", ["none", "distort", "crop"])

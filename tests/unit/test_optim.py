@@ -90,9 +90,10 @@ def test_a_run_shorter_than_its_warm_up_has_a_rate() -> None:
 def test_the_curve_over_epochs_is_the_same_for_every_batch(
     schedule: str, epoch: float, batch: int, warmup: float
 ) -> None:
+    decay_at = "2,4" if schedule == "step" else None
     one, other = (
         OptimConfig(base_lr=0.3, global_batch=b, schedule=schedule, warmup_epochs=warmup,
-                    decay_epochs=3.0, decay_at="2,4")  # type: ignore[arg-type]
+                    decay_epochs=3.0, decay_at=decay_at)  # type: ignore[arg-type]
         for b in (128, batch)
     )  # fmt: skip
     (rate,), (scaled,) = rates(one, epoch, total=20.0), rates(other, epoch, total=20.0)
@@ -180,6 +181,20 @@ def test_the_averages_stand_in_for_the_weights_only_within_the_block() -> None:
         raise ZeroDivisionError
     for variable, value in zip(net.variables, own, strict=True):
         np.testing.assert_array_equal(variable.numpy(), value)
+
+
+def test_variables_of_integers_have_no_average_and_keep_their_own_value() -> None:
+    layers = [keras.Input((3,)), keras.layers.Dense(2), keras.layers.Dropout(0.5)]
+    net = keras.Sequential(layers)
+    *weights, state = net.variables
+    assert state.dtype == "int64"
+    average = MovingAverage(net.variables)
+    assert [v.path for v in average.averaged] == [v.path for v in weights]
+    net(np.ones((1, 3)), training=True)
+    drawn = state.numpy()
+    average.update(tf.constant(0.5))
+    with average.swapped_in():
+        np.testing.assert_array_equal(state.numpy(), drawn)
 
 
 def apply_twice(
@@ -274,6 +289,7 @@ def test_the_loss_scale_halves_to_1_at_least_and_doubles_after_2000_finite_steps
     for steps, finite, expected in (
         (1, bad, 2**14), (1999, good, 2**14), (1, bad, 2**13), (1999, good, 2**13),
         (1, good, 2**14), (13, bad, 2), (3, bad, 1), (2000, good, 2),
+        (23 * 2000, good, 2**24), (2000, good, 2**24), (1, bad, 2**23),
     ):  # fmt: skip
         for _ in range(steps):
             update(finite)

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import tensorflow as tf
 import yaml
 from small_sets import texts, write_set
 
@@ -113,6 +114,16 @@ def test_the_remainder_policy_and_the_shares_are_told(
         f"batch: {batch}; the order goes on over an epoch's end, so no example is dropped or "
         "repeated",
     ]
+
+
+def test_float16_without_a_gpu_is_warned_of_in_the_first_line(data: run.Data) -> None:
+    slow = dataclasses.replace(settings(global_batch=10), run=RunConfig(dtype="float16"))
+    has_gpu = bool(tf.config.list_physical_devices("GPU"))
+    assert run.describe(slow, data, world(1))[0] == (
+        f"data: {data.folder}, 25 to train on, 7 to test on, 80x20x3"
+        if has_gpu
+        else "warning: a CPU computes --dtype float16 about 100 times as slowly as float32"
+    )
 
 
 @contextlib.contextmanager
