@@ -84,7 +84,8 @@ def random_set(folder: Path) -> Path:
         pictures = random.Random(name).randbytes(count * RECORD_BYTES)
         records = [bytes([i % 10]) + pictures[i * 3072 : (i + 1) * 3072] for i in range(count)]
         (folder / name).write_bytes(b"".join(records))
-    run(["data_tools", "cifar-to-tfrecord", str(folder), str(folder / "set")])
+    files = map(str, sorted(folder.glob("*.bin")))
+    run(["data_tools", "cifar-to-tfrecord", *files, str(folder / "set")])
     return folder / "set"
 
 

@@ -303,10 +303,11 @@ def many_images(folder: Path, rows: int) -> list[str]:
     """CIFAR-10's layout, in one file."""
     folder.mkdir()
     block = np.zeros((1000, RECORD), np.uint8).tobytes()
-    with (folder / "data_batch_1.bin").open("wb") as file:
+    binary = folder / "data_batch_1.bin"
+    with binary.open("wb") as file:
         for _ in range(rows // 1000):
             file.write(block)
-    return ["cifar-to-tfrecord", str(folder), str(folder / "set")]
+    return ["cifar-to-tfrecord", str(binary), str(folder / "set")]
 
 
 PEAK = """

@@ -191,7 +191,7 @@ def check_labels(
         # Of equally common lengths the first one met counts.
         usual = command.length or max(lengths, key=lengths.__getitem__, default=1)
         allowed = range(usual, usual + 1)
-    dropped = all(map(is_number, rows.labels())) and not command.zero_pad
+    dropped = len(lengths) > 1 and all(map(is_number, rows.labels())) and not command.zero_pad
     if command.zero_pad:
         rows = Rows.of(row._replace(label=zero_padded(row.label, usual)) for row in rows)
     charset = command.characters() or charsets.choose_charset(

@@ -140,7 +140,9 @@ def read_images(command: FolderToTfrecord) -> Images:
             fix="put the images of each class into a folder of its name, or see --labels",
         )  # fmt: skip
     found.notes += listed("files lie in no class folder and were left out", folders.stray)
-    found.notes += listed("links lead out of the source and were followed", folders.outside)
+    found.notes += listed(
+        "links to files lead out of the source and were followed", folders.outside
+    )
     return found
 
 

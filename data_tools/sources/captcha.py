@@ -23,6 +23,7 @@ from pathlib import Path, PurePosixPath
 from data_tools.errors import INPUT, LABEL, DataError, Kind, os_errors
 from data_tools.sources.names import Names
 from data_tools.sources.rows import Row, Rows
+from data_tools.sources.walk import FoldersRead
 
 IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp")
 IGNORED = ("thumbs.db", "desktop.ini")
@@ -62,6 +63,8 @@ class ImageFolder:
         self._listings: dict[PurePosixPath, _Listing] = {}
         self._found: dict[PurePosixPath, PurePosixPath | None] = {}
         self._top = self._list(PurePosixPath())
+        with os_errors(folder):
+            self._folders_read = FoldersRead(folder)
 
     @property
     def names(self) -> list[str]:
@@ -97,13 +100,28 @@ class ImageFolder:
         )
 
     def walk(self) -> None:
-        """Lists all sub-folders, and those that links lead to unless that is back."""
-        left: list[tuple[PurePosixPath, frozenset[Path]]] = [(PurePosixPath(), frozenset())]
+        """Lists all sub-folders.
+
+        Raises:
+            DataError: INPUT with the links that lead to a folder outside, or to one listed already.
+        """
+        refused: list[Fault] = []
+        left = [PurePosixPath()]
         while left:
-            folder, above = left.pop()
-            here = (self.folder / folder).resolve()
-            if here not in above:
-                left += [(folder / n, above | {here}) for n in self._list(folder).folders]
+            folder = left.pop()
+            for path in sorted(folder / name for name in self._list(folder).folders):
+                with os_errors(self.folder / path):
+                    reason = self._folders_read.refuse(path)
+                if reason:
+                    where = str(self.folder / path)
+                    refused.append(Fault(0, INPUT, where, reason, "remove the link"))
+                else:
+                    left.append(path)
+        if len(refused) == 1:
+            raise refused[0].error()
+        if refused:
+            reason, lines = f"{len(refused)} links can't be followed", map(Fault.line, refused)
+            raise DataError(INPUT, self.folder, reason, fix="remove them", faults=sorted(lines))
 
     def find(self, cell: str) -> list[str]:
         """Returns the images that a cell can mean: none, one, or several of the same name."""
@@ -141,7 +159,7 @@ class ImageFolder:
         for part in path.parts:
             listing = self._list(folder)
             names = [name for name in listing.find(part) if name in listing.folders]
-            if not names:
+            if not names or self._folders_read.leads_out(folder / names[0]):
                 return None
             folder /= names[0]
         return folder

@@ -2,7 +2,7 @@
 
 The folder's name is the class; folders further down hold more of its images. Every file is taken
 for an image, whatever its name, except hidden ones and those that Windows and macOS leave. Links
-are followed, wherever they lead, but no folder is read twice.
+to files are followed, wherever they lead; of folders none is read twice, and none outside.
 """
 
 import os
@@ -12,6 +12,7 @@ from pathlib import Path, PurePosixPath
 from data_tools.errors import INPUT, os_errors
 from data_tools.sources.captcha import IGNORED, Fault, composed
 from data_tools.sources.rows import Row, Rows
+from data_tools.sources.walk import FoldersRead
 
 TOP = PurePosixPath()
 LEFT_BY_SYSTEMS = (*IGNORED, "__macosx")
@@ -23,7 +24,7 @@ class ClassFolders:
     Attributes:
         faults: of folders, numbered among the rows.
         stray: files that lie in no class folder.
-        outside: links that lead out of the source.
+        outside: links to files that lie outside of the source.
     """
 
     def __init__(self, source: Path) -> None:
@@ -31,11 +32,9 @@ class ClassFolders:
         self.stray: list[str] = []
         self.outside: list[str] = []
         self._source = source
-        self._top = Path(os.path.realpath(source))
         self._count = 0
-        # The path under which each folder is read; "" for what holds the source, never read.
         with os_errors(source):
-            self._read = {_identity(path): "" for path in (self._top, *self._top.parents)}
+            self._folders_read = FoldersRead(source)
 
     def read(self, inside: PurePosixPath = TOP) -> Rows:
         """Returns the images of all class folders that lie in a folder of the source.
@@ -70,13 +69,10 @@ class ClassFolders:
         while left:
             path = left.pop()
             with os_errors(self._source / path):
-                identity = _identity(self._source / path)
-            if identity in self._read:
-                same = self._read[identity]
-                reason = f"the same folder as {same}" if same else "it leads back to the source"
+                reason = self._folders_read.refuse(path)
+            if reason:
                 self._add_fault(path, reason, "remove the link")
                 continue
-            self._read[identity] = str(path)
             folders = []
             for entry, is_folder in self._entries(path):
                 if is_folder:
@@ -94,18 +90,13 @@ class ClassFolders:
                 continue
             path = self._source / folder / name
             is_folder = path.is_dir()
-            if path.is_symlink() and not Path(os.path.realpath(path)).is_relative_to(self._top):
+            if path.is_symlink() and not is_folder and self._folders_read.leads_out(folder / name):
                 self.outside.append(str(folder / name))
             yield folder / name, is_folder
 
     def _add_fault(self, path: PurePosixPath, reason: str, fix: str) -> None:
         self._count += 1
         self.faults.append(Fault(self._count, INPUT, str(self._source / path), reason, fix))
-
-
-def _identity(path: Path) -> tuple[int, int]:
-    status = path.stat()
-    return status.st_dev, status.st_ino
 
 
 def name_fault(name: str) -> str:

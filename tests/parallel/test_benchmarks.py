@@ -129,6 +129,8 @@ def cifar_set(folder: Path, run_cli: Callable[..., Any]) -> Path:
         records = rng.integers(0, 256, (count, 1 + 3 * 32 * 32), np.uint8)
         records[:, 0] %= 10
         (folder / name).write_bytes(records.tobytes())
-    done = run_cli(["data_tools", "cifar-to-tfrecord", folder, folder / "set"])
+    done = run_cli(
+        ["data_tools", "cifar-to-tfrecord", *sorted(folder.glob("*.bin")), folder / "set"]
+    )
     assert done.rc == 0, done.stderr
     return folder / "set"

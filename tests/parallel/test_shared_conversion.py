@@ -148,12 +148,14 @@ def test_what_ranks_do_not_share_is_done_and_told_once(
     images: Path, tmp_path: Path, mpirun: Run, run_cli: Run
 ) -> None:
     arrays = {"X": np.zeros((32, 32, 3, 3), np.uint8), "y": np.array([[1], [9], [10]])}
-    scipy.io.savemat(tmp_path / "test_32x32.mat", arrays)
+    digits = tmp_path / "digits"
+    digits.mkdir()
+    scipy.io.savemat(digits / "test_32x32.mat", arrays)
     given = tmp_path / "given"
     assert run_cli(convert(images, given)).rc == 0
     out = tmp_path / "ALONE"
     words = {
-        "svhn-to-tfrecord": [tmp_path, out],
+        "svhn-to-tfrecord": [digits, out],
         "reshard": [given, out],
         "preview": [given, "--image", out.with_suffix(".png")],
         "verify": [given],

@@ -484,20 +484,42 @@ def test_images_of_all_sub_folders_are_taken_but_hidden_ones_and_other_files(
     assert sorted(found(out, folder)) == taken
 
 
-def test_links_to_folders_are_followed_but_not_in_circles(
+def test_links_to_folders_outside_or_read_already_are_refused(
+    convert: Tools, folder: Path, csv: Path, tmp_path: Path
+) -> None:
+    draw_all(folder, ["AA.png", "sub/BB.png"])
+    draw_all(tmp_path / "elsewhere", ["CC.png"])
+    flag = ("--label-from-name", r"^\w+")
+    (folder / "root").symlink_to("/")
+    assert convert(*flag).stderr == (
+        f"error: INPUT: {folder}/root: it leads back to the source; remove the link\n"
+    )
+    (folder / "link").symlink_to(tmp_path / "elsewhere")
+    (folder / "sub/again").symlink_to("../sub")
+    (folder / "circle").symlink_to(".")
+    ran = convert(*flag)
+    assert ran.rc == 3
+    assert ran.stderr.splitlines() == [
+        f"{folder}/circle: it leads back to the source",
+        f"{folder}/link: it leads out of the source",
+        f"{folder}/root: it leads back to the source",
+        f"{folder}/sub/again: the same folder as sub",
+        f"error: INPUT: {folder}: 4 links can't be followed; remove them",
+    ]
+    csv.write_text("AA,AA\nlink/CC.png,CC\n")
+    assert convert().stderr == (
+        f"error: INPUT: {csv}:row 2: no image 'link/CC.png'; add the image or take out the row\n"
+    )
+
+
+def test_links_to_files_are_followed(
     convert: Tools, folder: Path, out: Path, tmp_path: Path
 ) -> None:
-    draw_all(folder, ["AA.png"])
-    draw_all(tmp_path / "elsewhere", ["BB.png", "CC.png"])
-    (folder / "link").symlink_to(tmp_path / "elsewhere")
-    (folder / "circle").symlink_to(folder)
-    (tmp_path / "elsewhere/up").symlink_to(folder)
+    draw_all(tmp_path / "elsewhere", ["CC.png"])
+    folder.mkdir()
+    (folder / "CC.png").symlink_to(tmp_path / "elsewhere/CC.png")
     assert convert("--label-from-name", r"^\w+").rc == 0
-    assert sorted(label for labels in splits(out).values() for label in labels) == [
-        "AA",
-        "BB",
-        "CC",
-    ]
+    assert found(out, folder) == {"CC.png": "CC"}
 
 
 def test_folders_named_like_images_are_folders(convert: Tools, folder: Path, out: Path) -> None:

@@ -4,6 +4,7 @@ import hashlib
 import io
 import json
 import os
+import shutil
 import unicodedata
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -371,24 +372,27 @@ def test_names_that_differ_by_their_unicode_form_only_are_one_class(
     assert set(labels_of(out)) == {pixels(0), pixels(1)}
 
 
-def test_links_are_followed_and_those_that_lead_outside_are_told(
+def test_links_to_files_are_followed_and_to_folders_outside_are_faults(
     convert: Tools, source: Path, out: Path, tmp_path: Path
 ) -> None:
     write_images(source, ["cat/0.png"])
     write_images(tmp_path / "else", {"1.png": 1, "more/2.png": 2, "dogs/3.png": 3})
     (source / "cat" / "1.png").symlink_to(tmp_path / "else" / "1.png")
-    (source / "cat" / "more").symlink_to(tmp_path / "else" / "more")
     (source / "cat" / "4.png").symlink_to("0.png")
-    (source / "dog").symlink_to("../else/dogs")
     ran = convert("--split", "train=1")
     assert (ran.rc, ran.stderr) == (0, "")
     assert ran.stdout.splitlines() == [
-        f"{out}: 5 images of 2 classes: train 5",
-        "3 links lead out of the source and were followed: cat/1.png, cat/more, dog",
+        f"{out}: 3 images of 1 classes: train 3",
+        "1 links to files lead out of the source and were followed: cat/1.png",
     ]
-    assert labels_of(out) == {
-        pixels(0): "cat", pixels(1): "cat", pixels(2): "cat", pixels(3): "dog"
-    }  # fmt: skip
+    assert labels_of(out) == {pixels(0): "cat", pixels(1): "cat"}
+    (source / "cat" / "more").symlink_to(tmp_path / "else" / "more")
+    (source / "dog").symlink_to("../else/dogs")
+    shutil.rmtree(out)
+    ran = convert()
+    assert ran.rc == 3
+    assert f"{source}/cat/more: it leads out of the source\n" in ran.stderr
+    assert f"{source}/dog: it leads out of the source\n" in ran.stderr
 
 
 @pytest.mark.parametrize(
