@@ -54,11 +54,13 @@ def test_a_folder_of_three_classes_trains_two_steps_on_two_ranks(
 
 
 def test_svhn_trains_two_steps(run_cli: Commands, tmp_path: Path) -> None:
+    digits = tmp_path / "digits-source"
+    digits.mkdir()
     for name, count in (("train", 20), ("test", 7)):
         pixels = np.stack([picture(number) for number in range(count)], axis=3)
         labels = (np.arange(count) % 10 + 1)[:, None]
-        scipy.io.savemat(tmp_path / f"{name}_32x32.mat", {"X": pixels, "y": labels})
-    convert(run_cli, "svhn-to-tfrecord", tmp_path, tmp_path / "set")
+        scipy.io.savemat(digits / f"{name}_32x32.mat", {"X": pixels, "y": labels})
+    convert(run_cli, "svhn-to-tfrecord", digits, tmp_path / "set")
     ran = run_cli(
         ["python", "hvd_train/cifar.py", "--data", tmp_path / "set", "--steps", 2,
          "--batch-size", 4, "--log-every", 1, "--runs-dir", tmp_path, "--name", "digits"],
