@@ -20,9 +20,9 @@ TRAIN, VALIDATION, TEST = "train", "validation", "test"
 
 def main(command: CifarToTfrecord, ranks: Ranks = ALONE) -> None:
     """Runs the command."""
-    check_inputs_stay(command.out, [("source", path) for path in command.src])
     check_given_once(command.src)
     layout, files = cifar.find_files(command.src, command.dataset)
+    check_inputs_stay(command.out, [("source", path) for path in files])
     names = cifar.read_class_names(files[0].parent, layout)
     splits = read_splits(files, layout, command.validation)
     with atomic_folder(command.out, overwrite=command.overwrite, rank=ranks.rank) as incomplete:

@@ -13,8 +13,8 @@ NAME = "svhn"
 
 def main(command: SvhnToTfrecord) -> None:
     """Runs the command."""
-    check_inputs_stay(command.out, [("source", command.src)])
     files = svhn.find_files(command.src)
+    check_inputs_stay(command.out, [("source", path) for path in files.values()])
     written: dict[str, list[WrittenShard]] = {}
     with atomic_folder(command.out, overwrite=command.overwrite) as incomplete:
         for split, path in files.items():  # one after the other: each is unpacked on the disk

@@ -241,8 +241,7 @@ CASES = {
     "empty_test_split": Case(
         flags=["--data", "../sets/no_test", "--global-batch", "10"], data=False, code=2,
         line=says(
-            "error: CONFIG: ../sets/no_test: the split test has no examples to evaluate on; "
-            "convert more images, give it a larger share, or name another with --test-split"
+            "error: CONFIG: ../sets/no_test: no split 'test'; the splits are train"
         ),
     ),
     "other_kind": Case(
@@ -285,7 +284,7 @@ CASES = {
     "batch_below_ranks": Case(
         flags=["--global-batch", "1"], code=2, sizes=[2],
         line=says(
-            "error: CONFIG: --global-batch: 1 examples a step for 2 ranks; "
+            "error: CONFIG: --global-batch: 1 example a step for 2 ranks; "
             "give each rank at least one: raise --global-batch or start fewer ranks"
         ),
     ),

@@ -135,7 +135,7 @@ def test_json_of_each_command_that_makes_something(data_tools: Tools, tmp_path: 
         "folder": str(base / "folder"), "name": "images", "kind": "classes",
         "splits": {"train": 1}, "skipped": 1,
         "notes": [
-            "skipped 1, listed in the manifest",
+            "skipped 1 entries, listed in the manifest: 1 INPUT",
             "1 files lie in no class folder and were left out: stray.jpg",
         ],
     }  # fmt: skip

@@ -551,6 +551,6 @@ def test_damaged_metadata_that_nobody_reads_is_no_warning(
     data = encoded(photo(8, 8), "JPEG", exif=b"Exif\0\0MM\0*\0\0\0\10")
     (tmp_path / "0.jpg").write_bytes(data)
     (tmp_path / "labels.csv").write_text("0,ABCD\n")
-    command = ["captcha-to-tfrecord", tmp_path, tmp_path / "labels.csv", tmp_path / "set"]
+    command = ["captcha-to-tfrecord", tmp_path, tmp_path / "labels.csv", tmp_path.with_name("set")]
     done = run_cli(["data_tools", *command, "--workers", 1])
     assert (done.rc, done.stderr) == (0, "")

@@ -261,6 +261,7 @@ def test_a_rank_trusts_nobody_who_does_not_know_the_token_nor_tells_it(chief: Ch
 
     def impostor(listener: socket.socket) -> None:
         nonlocal received
+        listener.setblocking(True)
         with listener.accept()[0] as sock:
             sock.sendall(b'{"nonce": "1"}\n')
             received = sock.recv(4096)
