@@ -20,11 +20,12 @@ from data_tools.convert_images import (
     the_one_size,
     write_set,
 )
-from data_tools.errors import CONFIG, INPUT, LABEL, DataError
+from data_tools.errors import CONFIG, INPUT, LABEL, DataError, Fault
 from data_tools.flags import CaptchaToTfrecord
 from data_tools.manifest import LabelSpec
 from data_tools.ranks import ALONE, Ranks
-from data_tools.sources.captcha import Fault, ImageFolder, labels_from_names, read_labels
+from data_tools.sources.captcha import labels_from_names, read_labels
+from data_tools.sources.image_folder import ImageFolder
 from data_tools.sources.rows import Row, Rows
 from data_tools.writer import atomic_folder, check_inputs_stay
 

@@ -19,11 +19,12 @@ from data_tools.convert_images import (
     the_one_size,
     write_set,
 )
-from data_tools.errors import CONFIG, INPUT, LABEL, DataError
+from data_tools.errors import CONFIG, INPUT, LABEL, DataError, Fault
 from data_tools.flags import FolderToTfrecord
 from data_tools.ranks import ALONE, Ranks
-from data_tools.sources.captcha import Fault, ImageFolder, composed, read_labels
+from data_tools.sources.captcha import read_labels
 from data_tools.sources.folder import ClassFolders, name_fault
+from data_tools.sources.image_folder import ImageFolder, composed
 from data_tools.sources.rows import Row, Rows
 from data_tools.writer import atomic_folder, check_inputs_stay
 

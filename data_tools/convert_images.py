@@ -16,12 +16,11 @@ import numpy as np
 
 import data_tools
 from data_tools import images
-from data_tools.errors import CONFIG, INPUT, DataError, Kind
+from data_tools.errors import CONFIG, INPUT, DataError, Fault, Kind
 from data_tools.flags import ImageFlags, StoringFlags
 from data_tools.manifest import ImageSpec, LabelSpec, Manifest
 from data_tools.ranks import Ranks
 from data_tools.set_names import SPLIT_NAME
-from data_tools.sources.captcha import Fault
 from data_tools.sources.rows import Rows
 from data_tools.workers import run_tasks
 from data_tools.writer import WrittenShard, finish_splits, split_evenly, write_chunk, write_manifest

@@ -17,6 +17,7 @@ import re
 import sys
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TextIO, TypeVar
 
@@ -85,6 +86,25 @@ class DataError(Exception):
     def print(self) -> None:
         """Writes the message to standard error, at once, or a launcher's tags would part it."""
         to_stderr(self.report())
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """What is wrong with one row or its image; the others may be right."""
+
+    number: int
+    kind: Kind
+    where: str
+    reason: str
+    fix: str
+
+    def line(self) -> str:
+        """The fault as a line under an error that counts several."""
+        return f"{self.where}: {self.reason}"
+
+    def error(self) -> DataError:
+        """The fault as the only error."""
+        return DataError(self.kind, self.where, self.reason, fix=self.fix)
 
 
 def to_stderr(text: str) -> None:

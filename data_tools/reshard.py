@@ -23,11 +23,10 @@ from data_tools.convert_images import (
     split_of,
     the_one_size,
 )
-from data_tools.errors import CONFIG, INPUT, INTEGRITY, LABEL, DataError
+from data_tools.errors import CONFIG, INPUT, INTEGRITY, LABEL, DataError, Fault
 from data_tools.flags import DEFAULT_SPLIT, Reshard, named_charset
 from data_tools.manifest import ImageSpec, LabelSpec, Manifest, Split
 from data_tools.set_names import SPLIT_NAME
-from data_tools.sources.captcha import Fault
 from data_tools.sources.class_names import read_names
 from data_tools.sources.examples import Example, Layout, read_examples
 from data_tools.writer import (

@@ -11,8 +11,7 @@ from pathlib import Path
 
 from data_tools import schema, tfrecord
 from data_tools.console import Advance
-from data_tools.errors import INPUT, INTEGRITY, LABEL, DataError, Kind
-from data_tools.sources.captcha import Fault
+from data_tools.errors import INPUT, INTEGRITY, LABEL, DataError, Fault, Kind
 
 MAX_CLASSES = 1 << 16
 """A class is a uint16 when it is read."""

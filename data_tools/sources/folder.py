@@ -9,8 +9,8 @@ import os
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 
-from data_tools.errors import INPUT, os_errors
-from data_tools.sources.captcha import IGNORED, Fault, composed
+from data_tools.errors import INPUT, Fault, os_errors
+from data_tools.sources.image_folder import IGNORED, composed
 from data_tools.sources.rows import Row, Rows
 from data_tools.sources.walk import FoldersRead
 

@@ -14,7 +14,8 @@ from small_captchas import Ran, draw, files_of, read_set, write_captchas
 
 from data_tools import manifest
 from data_tools.errors import INPUT, DataError
-from data_tools.sources.captcha import ImageFolder, read_labels
+from data_tools.sources.captcha import read_labels
+from data_tools.sources.image_folder import ImageFolder
 
 Tools = Callable[..., Ran]
 SKIP_FIX = ", or pass --skip-bad to leave them out"

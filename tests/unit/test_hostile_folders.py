@@ -14,7 +14,7 @@ from small_captchas import Ran, files_of, write_captchas
 
 from data_tools import images, manifest, schema
 from data_tools.errors import DataError
-from data_tools.sources.captcha import ImageFolder
+from data_tools.sources.image_folder import ImageFolder
 from data_tools.writer import atomic_folder
 
 Tools = Callable[..., Ran]
