@@ -7,11 +7,12 @@ import os
 import shutil
 import subprocess
 from collections.abc import Callable
+from pathlib import Path
 from types import ModuleType
 
 import hypothesis
 import pytest
-from small_captchas import Ran
+from small_captchas import Ran, files_of
 
 # A busy machine is no fault: no test depends on a timing.
 hypothesis.settings.register_profile("untimed", deadline=None)
@@ -56,6 +57,36 @@ def data_tools() -> Callable[..., Ran]:
             except SystemExit as stop:  # --help
                 rc = int(stop.code or 0)
         return Ran(rc=rc, stdout=content(out), stderr=content(err))
+
+    return run
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Where the test puts its images."""
+    return tmp_path / "images"
+
+
+@pytest.fixture
+def out(tmp_path: Path) -> Path:
+    """Where the data set shall be."""
+    return tmp_path / "set"
+
+
+@pytest.fixture
+def convert(data_tools: Callable[..., Ran], folder: Path, out: Path) -> Callable[..., Ran]:
+    """Converts the captchas in images/ with labels.csv to set/; a fault leaves no output."""
+
+    def run(*flags: object) -> Ran:
+        csv = folder.parent / "labels.csv"
+        before = files_of(out) if out.is_dir() else None
+        ran = data_tools("captcha-to-tfrecord", folder, csv, out, "--workers", 1, *flags)
+        assert not out.with_name("set.incomplete").exists()
+        if ran.rc != 0:
+            assert (files_of(out) if out.is_dir() else None) == before
+            assert ran.error.startswith("error: ")
+            assert "Traceback" not in ran.stderr
+        return ran
 
     return run
 

@@ -1,6 +1,7 @@
 """Small captchas for the unit tests of data_tools, and what is in a data set made of them."""
 
-from collections.abc import Iterable, Mapping
+import sys
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -8,6 +9,14 @@ import numpy as np
 from PIL import Image
 
 from data_tools import manifest, tfrecord
+
+DIGITS, UPPER = "0123456789", "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+LOWER = UPPER.lower()
+LABEL_FIX = "mend the label, or see --charset, --case, --length and --variable-length"
+SKIP_FIX = ", or pass --skip-bad to leave them out"
+ROWS_FIX = f"mend them; {LABEL_FIX}{SKIP_FIX}"
+CONVERT = (sys.executable, "-m", "data_tools", "captcha-to-tfrecord")
+MISSING_FIX = f"add the image or take out the row{SKIP_FIX}"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -74,3 +83,13 @@ def files_of(folder: Path) -> dict[str, bytes]:
         for path in sorted(folder.rglob("*"))
         if path.is_file()
     }
+
+
+def texts(out: Path) -> list[str]:
+    """The labels of a set, sorted."""
+    return sorted(row["text"].decode() for rows in read_set(out).values() for row in rows)
+
+
+def csv_gives(convert: Callable[..., Ran], folder: Path, data: bytes) -> Ran:
+    (folder.parent / "labels.csv").write_bytes(data)
+    return convert("--split", "train=1")

@@ -12,24 +12,21 @@ from pathlib import Path
 import numpy as np
 import pytest
 from PIL import Image
-from small_captchas import Ran, draw, files_of, read_set, write_captchas
+from small_captchas import (
+    DIGITS,
+    LOWER,
+    SKIP_FIX,
+    UPPER,
+    Ran,
+    draw,
+    files_of,
+    read_set,
+    write_captchas,
+)
 
 from data_tools import images, manifest
 
 Tools = Callable[..., Ran]
-SKIP_FIX = ", or pass --skip-bad to leave them out"
-DIGITS, LOWER = "0123456789", "abcdefghijklmnopqrstuvwxyz"
-UPPER = LOWER.upper()
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    return tmp_path / "images"
-
-
-@pytest.fixture
-def out(tmp_path: Path) -> Path:
-    return tmp_path / "set"
 
 
 @pytest.fixture

@@ -10,7 +10,15 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from small_captchas import Ran, draw, files_of, read_set, write_captchas
+from small_captchas import (
+    LABEL_FIX,
+    SKIP_FIX,
+    Ran,
+    draw,
+    files_of,
+    read_set,
+    write_captchas,
+)
 
 from data_tools import manifest
 from data_tools.errors import INPUT, DataError
@@ -18,23 +26,11 @@ from data_tools.sources.captcha import read_labels
 from data_tools.sources.image_folder import ImageFolder
 
 Tools = Callable[..., Ran]
-SKIP_FIX = ", or pass --skip-bad to leave them out"
-LABEL_FIX = "mend the label, or see --charset, --case, --length and --variable-length"
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    return tmp_path / "images"
 
 
 @pytest.fixture
 def csv(tmp_path: Path) -> Path:
     return tmp_path / "labels.csv"
-
-
-@pytest.fixture
-def out(tmp_path: Path) -> Path:
-    return tmp_path / "set"
 
 
 @pytest.fixture

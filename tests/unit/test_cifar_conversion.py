@@ -50,11 +50,6 @@ def folder(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def out(tmp_path: Path) -> Path:
-    return tmp_path / "set"
-
-
-@pytest.fixture
 def convert(data_tools: Tools, out: Path) -> Tools:
     """Converts sources to set/; a fault leaves what is there as it is."""
 

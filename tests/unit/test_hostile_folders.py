@@ -23,11 +23,6 @@ AGAIN = "choose another folder"
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    return tmp_path / "images"
-
-
-@pytest.fixture
 def convert(data_tools: Tools, folder: Path) -> Tools:
     """Converts images/ and labels.csv to set/ or another path."""
     write_captchas(folder, LABELS)

@@ -11,11 +11,6 @@ from small_records import CLASSES, COURSE, KEYS, Tools, made, refused, write
 from data_tools import manifest
 
 
-@pytest.fixture
-def out(tmp_path: Path) -> Path:
-    return tmp_path / "set"
-
-
 @pytest.fixture(scope="module")
 def own(data_tools: Tools, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A data set of captchas."""

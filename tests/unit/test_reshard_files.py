@@ -34,12 +34,6 @@ from small_records import (
 from data_tools import images, manifest, tfrecord
 from data_tools.manifest import ImageSpec, LabelSpec
 
-
-@pytest.fixture
-def out(tmp_path: Path) -> Path:
-    return tmp_path / "set"
-
-
 # The course's layout
 
 

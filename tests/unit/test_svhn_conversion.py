@@ -37,11 +37,6 @@ def source(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def out(tmp_path: Path) -> Path:
-    return tmp_path / "set"
-
-
-@pytest.fixture
 def convert(data_tools: Tools, source: Path, out: Path) -> Tools:
     """Converts svhn/ to set/; a fault leaves nothing."""
 

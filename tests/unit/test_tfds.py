@@ -20,11 +20,6 @@ from small_records import (
 from data_tools import manifest, schema, tfrecord
 
 
-@pytest.fixture
-def out(tmp_path: Path) -> Path:
-    return tmp_path / "set"
-
-
 def read_by_both(
     tfds: ModuleType, out: Path, decoders: dict[str, Any] | None = None
 ) -> Iterator[tuple[dict[str, Any], Any, bytes]]:
