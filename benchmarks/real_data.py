@@ -7,29 +7,15 @@ Rank 0 prints both rates and the ratio of each pair.
 """
 
 import argparse
-import sys
 import time
 from collections.abc import Iterator
 from itertools import repeat
-from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from harness import add_save, report, summary
+from own_loop import open_loop
 
-from data_tools import launch_env
-from hvd_train import threads
-
-LAUNCH = launch_env.read()
-threads.configure(LAUNCH)
-
-from hvd_train import config_files, dist, run, train
-from hvd_train.config import CifarConfig
 from hvd_train.data import pipeline
 from hvd_train.data.source import Batch
-from hvd_train.resume import Progress
-from hvd_train.task import CIFAR
-from hvd_train.trainer import Trainer
 
 WARM_UP = 20
 
@@ -42,15 +28,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=40, help="of each block")
     add_save(parser)
     arguments = parser.parse_args()
-    world = dist.init(LAUNCH)
-    settings, _ = config_files.parse_config(
-        CifarConfig, ["--data", arguments.data], prog="real_data.py"
-    )
-    settings = config_files.resolve_batch(settings, world.size)
-    data = run.open_data(CIFAR, settings, world)
-    trainer = Trainer(CIFAR.build(settings, data.manifest), settings)
-    trainer.broadcast()
-    loop = train.Loop(CIFAR, settings, trainer, data, world, Progress())
+    world, settings, trainer, loop = open_loop(arguments.data, prog="real_data.py")
     steps = range(WARM_UP + arguments.rounds * arguments.steps)
     real = pipeline.prefetch(loop.own_batch, steps, pipeline.InputWait())
     synthetic = repeat(loop.own_batch(0))

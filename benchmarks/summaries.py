@@ -8,28 +8,15 @@ pair, and the time of a summary itself beside that of its block, which noise tou
 """
 
 import argparse
-import sys
 import time
-from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from harness import add_save, report, scratch, summary
+from own_loop import open_loop
 
-from data_tools import launch_env
-from hvd_train import threads
-
-LAUNCH = launch_env.read()
-threads.configure(LAUNCH)
-
-from hvd_train import config_files, dist, run, train
-from hvd_train.config import CifarConfig
+from hvd_train import dist
 from hvd_train.data import pipeline
 from hvd_train.metric_writer import MetricWriter, open_writer
-from hvd_train.resume import Progress
 from hvd_train.summaries import Summaries
-from hvd_train.task import CIFAR
-from hvd_train.trainer import Trainer
 
 WARM_UP = 10
 
@@ -41,15 +28,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=4)
     add_save(parser)
     arguments = parser.parse_args()
-    world = dist.init(LAUNCH)
-    settings, _ = config_files.parse_config(
-        CifarConfig, ["--data", arguments.data], prog="summaries.py"
-    )
-    settings = config_files.resolve_batch(settings, world.size)
-    data = run.open_data(CIFAR, settings, world)
-    trainer = Trainer(CIFAR.build(settings, data.manifest), settings)
-    trainer.broadcast()
-    loop = train.Loop(CIFAR, settings, trainer, data, world, Progress())
+    world, settings, trainer, loop = open_loop(arguments.data, prog="summaries.py")
     every, looked = settings.run.summary_every, Summaries(trainer.task_model)
     steps = range(WARM_UP + 2 * every * arguments.rounds)
     batches = pipeline.prefetch(loop.own_batch, steps, pipeline.InputWait())

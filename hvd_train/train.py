@@ -381,11 +381,17 @@ class Loop:
             )
         return {**seconds, "allreduce_estimate": num_steps * each}
 
-    def _save(self, folder: RunFolder | None, done: int) -> None:
+    @contextlib.contextmanager
+    def _saving(self) -> Iterator[None]:
+        """What holds around each save: its own time and limit, and agreement; a collective."""
         with (
             liveness.work("saving a checkpoint"), self._time_split.spent("checkpoints"),
             dist.agreed(self._world),
         ):  # fmt: skip
+            yield
+
+    def _save(self, folder: RunFolder | None, done: int) -> None:
+        with self._saving():
             if folder is not None:
                 snapshot = self._snapshot(folder, done)
                 checkpoint.save(folder.path, snapshot, keep=self._config.run.keep_checkpoints)
@@ -393,10 +399,7 @@ class Loop:
         self._clock.restart()
 
     def _save_best(self, folder: RunFolder | None, done: int) -> None:
-        with (
-            liveness.work("saving a checkpoint"), self._time_split.spent("checkpoints"),
-            dist.agreed(self._world),
-        ):  # fmt: skip
+        with self._saving():
             if folder is not None:
                 snapshot = self._snapshot(folder, done)
                 best = folder.path / run.BEST
