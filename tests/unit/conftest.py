@@ -92,6 +92,33 @@ def convert(data_tools: Callable[..., Ran], folder: Path, out: Path) -> Callable
 
 
 @pytest.fixture
+def csv(tmp_path: Path) -> Path:
+    """Where the test puts its file of labels."""
+    return tmp_path / "labels.csv"
+
+
+@pytest.fixture
+def convert_labels(
+    data_tools: Callable[..., Ran], folder: Path, csv: Path, out: Path
+) -> Callable[..., Ran]:
+    """Converts images/ to set/ with labels.csv or, where there is none, `-`; faults leave nothing.
+
+    Labels of any length are allowed.
+    """
+
+    def run(*flags: object) -> Ran:
+        labels = csv if csv.exists() else "-"
+        ran = data_tools(
+            "captcha-to-tfrecord", folder, labels, out, "--workers", 1, "--variable-length", *flags
+        )
+        assert ran.rc == 0 or not out.exists()
+        assert not out.with_name("set.incomplete").exists()
+        return ran
+
+    return run
+
+
+@pytest.fixture
 def strace() -> None:
     """Skips where strace isn't there or may not trace."""
     if shutil.which("strace") is None:

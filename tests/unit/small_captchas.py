@@ -93,3 +93,26 @@ def texts(out: Path) -> list[str]:
 def csv_gives(convert: Callable[..., Ran], folder: Path, data: bytes) -> Ran:
     (folder.parent / "labels.csv").write_bytes(data)
     return convert("--split", "train=1")
+
+
+def draw_all(folder: Path, names: list[str]) -> None:
+    """Draws an image for each path, each another one."""
+    for index, name in enumerate(names):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        draw(index).save(folder / name, "PNG")
+
+
+def found(out: Path, folder: Path) -> dict[str, str]:
+    """The label in the set by the path of the image, which the bytes of a PNG tell."""
+    names = {
+        path.read_bytes(): str(path.relative_to(folder))
+        for path in sorted(folder.rglob("*"))
+        if path.is_file()
+    }
+    rows = [row for rows in read_set(out).values() for row in rows]
+    return {names[row["image"]]: row["text"].decode() for row in rows}
+
+
+def splits(out: Path) -> dict[str, list[str]]:
+    """The labels of a set by split, in the order of the records."""
+    return {name: [row["text"].decode() for row in rows] for name, rows in read_set(out).items()}
