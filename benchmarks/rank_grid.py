@@ -204,7 +204,7 @@ def check_evaluated(of_ranks: list[list[list[int]]], tested: int, where: str) ->
 @contextlib.contextmanager
 def recorded(trained: list[list[int]], evaluated: list[list[int]]) -> Iterator[None]:
     """Notes the examples of each step and of each evaluation of this rank."""
-    from hvd_train.evaluate import Evaluator
+    from hvd_train.evaluator import Evaluator
     from hvd_train.trainer import Trainer
 
     real_step, real_run, real_batches = Trainer.step, Evaluator.run, Evaluator._own_batches

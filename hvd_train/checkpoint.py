@@ -74,7 +74,7 @@ def save(run: Path, checkpoint: Checkpoint, *, keep: int) -> Path:
         except OSError:
             shutil.rmtree(temporary, ignore_errors=True)
             raise
-    steps = _steps(run)
+    steps = saved_steps(run)
     # Later ones were damaged or passed over, or the run would have gone on from there.
     kept = [step for step in steps if step <= checkpoint.step][-keep:]
     for step in set(steps) - set(kept):
@@ -95,7 +95,7 @@ def restore_newest(run: Path, *, skipped: list[str]) -> Checkpoint | None:
     Raises:
         DataError: INTEGRITY when there are checkpoints but none is whole.
     """
-    steps = _steps(run)
+    steps = saved_steps(run)
     for step in reversed(steps):
         try:
             return read(folder_of(run, step))
@@ -142,7 +142,7 @@ def _hash_of_state(state: dict[str, Any]) -> str:
     return hashlib.sha256(json.dumps(rest, sort_keys=True).encode()).hexdigest()
 
 
-def _steps(run: Path) -> list[int]:
+def saved_steps(run: Path) -> list[int]:
     """The steps that have a checkpoint under its final name, oldest first."""
     names = [path.name for path in (run / FOLDER).glob("step-*") if path.is_dir()]
     return sorted(int(name[5:]) for name in names if name[5:].isdigit())

@@ -1,34 +1,57 @@
 """The command `hvd_train`: one subcommand for each thing to do."""
 
+import functools
 import sys
 from collections.abc import Sequence
 
-from data_tools import __version__
-from data_tools.errors import run_main, unknown_command
+from data_tools import __version__, launch_env
+from data_tools.errors import parse_flags, run_main, unknown_command
 from hvd_train import captcha, cifar
 
-COMMANDS = {"cifar": cifar.main, "captcha": captcha.main}
-
-USAGE = """usage: hvd_train COMMAND [FLAGS]
-
-commands:
-  cifar     train the CIFAR-10 tutorial's network on one or many ranks
-  captcha   train a captcha recogniser on one or many ranks
-
-hvd_train COMMAND --help shows the flags of a command."""
+TRAINERS = {
+    "cifar": (cifar.main, "train the CIFAR-10 tutorial's network on one or many ranks"),
+    "captcha": (captcha.main, "train a captcha recogniser on one or many ranks"),
+}
+"""Command and summary."""
+OVER_RANKS: dict[str, tuple[str, str, str]] = {}
+"""Module, flags and summary of what one or many ranks do."""
+ALONE: dict[str, tuple[str, str, str]] = {}
+"""The same of what one process does."""
+COMMANDS = {**OVER_RANKS, **ALONE}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the subcommand that the command line names and returns the exit code."""
-    name, *flags = (sys.argv[1:] if argv is None else argv) or [""]
-    if name in ("-h", "--help"):
-        return run_main(lambda: print(USAGE))
-    if name == "--version":
-        return run_main(lambda: print(f"hvd_train {__version__}"))
+    name, *words = (sys.argv[1:] if argv is None else argv) or [""]
+    if name in TRAINERS:
+        return TRAINERS[name][0](words, prog=f"hvd_train {name}")
+    return run_main(functools.partial(_run, name, words), debug="--debug" in words)
+
+
+def usage() -> str:
+    """The help of the command itself."""
+    summaries = {name: entry[-1] for name, entry in {**TRAINERS, **COMMANDS}.items()}
+    width = max(map(len, summaries))
+    lines = [f"  {name:{width}}  {summary}" for name, summary in summaries.items()]
+    return "\n".join([
+        "usage: hvd_train COMMAND [FLAGS]", "", "commands:", *lines, "",
+        "hvd_train COMMAND --help shows the flags of a command.",
+    ])  # fmt: skip
+
+
+def _run(name: str, words: Sequence[str]) -> None:
+    if name in ("-h", "--help", "--version"):
+        if launch_env.is_first_rank():
+            print(f"hvd_train {__version__}" if name == "--version" else usage())
+        return
     if name not in COMMANDS:
-        return run_main(lambda: _refuse(name))
-    return COMMANDS[name](flags, prog=f"hvd_train {name}")
+        raise unknown_command(name, [*TRAINERS, *COMMANDS])
+    from hvd_train import flags, start  # and with it tyro, which `hvd_train --help` doesn't need
 
-
-def _refuse(name: str) -> None:
-    raise unknown_command(name, COMMANDS)
+    module, flags_name, _ = COMMANDS[name]
+    prog = f"hvd_train {name}"
+    parse = functools.partial(parse_flags, getattr(flags, flags_name), prog=prog, argv=words)
+    if name in OVER_RANKS:
+        start.over_ranks(parse, words, module)
+    else:
+        start.alone(parse, prog, module)

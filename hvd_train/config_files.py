@@ -147,6 +147,33 @@ def resolve_batch(config: C, size: int) -> C:
     return dataclasses.replace(config, optim=dataclasses.replace(config.optim, global_batch=batch))
 
 
+def check_saved(config_type: type[TrainConfig], saved: Mapping[str, Any], path: Path) -> None:
+    """Raises CONFIG unless a run's config.yaml has just the settings that it should."""
+    if not saved or saved.get("global_batch", 0) is None:
+        raise DataError(
+            CONFIG, path, "it is damaged",
+            fix="bring back a copy, or start a new run with --name",
+        )  # fmt: skip
+    if missing := to_save(config_type()).keys() ^ saved.keys():
+        raise DataError(
+            CONFIG, path,
+            f"it doesn't name the settings of this version: {', '.join(sorted(missing))}",
+            fix="go on with the version that the run was started with, or start one with --name",
+        )  # fmt: skip
+
+
+def read_saved(config_type: type[C], path: Path) -> C:
+    """Reads the config.yaml of a run.
+
+    Raises:
+        DataError: CONFIG when it is damaged, or of another version or task.
+    """
+    saved = read_yaml(path)
+    check_saved(config_type, saved, path)
+    with _told_of(path):
+        return _parse(config_type, flags_of(saved), path.name)
+
+
 def resumed(config: C, saved: Mapping[str, Any], given: Collection[str], path: Path) -> C:
     """Returns the settings to go on with: the saved ones, with the free ones that this call names.
 
@@ -160,17 +187,7 @@ def resumed(config: C, saved: Mapping[str, Any], given: Collection[str], path: P
         DataError: CONFIG when one of those would change what the run computes.
     """
     asked = flat(config)
-    if not saved or saved.get("global_batch", 0) is None:
-        raise DataError(
-            CONFIG, path, "it is damaged",
-            fix="bring back a copy, or start a new run with --name",
-        )  # fmt: skip
-    if missing := to_save(config).keys() ^ saved.keys():
-        raise DataError(
-            CONFIG, path,
-            f"it doesn't name the settings of this version: {', '.join(sorted(missing))}",
-            fix="go on with the version that the run was started with, or start one with --name",
-        )  # fmt: skip
+    check_saved(type(config), saved, path)
     for name in sorted(set(given) - FREE_ON_RESUME):
         # A batch a rank only matters by the batch of all ranks that it makes.
         compared, what = (

@@ -3,6 +3,7 @@
 The run folder:
 
     runs/NAME/config.yaml      the settings, the batch resolved; a file for --config
+              manifest.json    of the data set, so that what was learnt can be used without it
               metrics.jsonl    a line for each step shown and each evaluation
               tensorboard/
               checkpoints/step-00001000/
@@ -28,7 +29,7 @@ import yaml
 import data_tools
 from data_tools import datasets, manifest
 from data_tools.durable import lock, write_atomically
-from data_tools.errors import CONFIG, HOST, INPUT, INTEGRITY, DataError
+from data_tools.errors import CONFIG, HOST, INPUT, INTEGRITY, DataError, os_errors
 from data_tools.manifest import Manifest
 from hvd_train import checkpoint, config_files, dist
 from hvd_train.config import FREE_BETWEEN_RANKS, TrainConfig
@@ -309,6 +310,14 @@ def sole_writer(folder: Path, *, resume: bool) -> Iterator[RunFolder]:
                 if all(path.name == LOCK_FILE for path in folder.iterdir()):
                     (folder / LOCK_FILE).unlink()
                     folder.rmdir()
+
+
+def write_manifest(folder: RunFolder, data: Data) -> None:
+    """Writes manifest.json, the data set's own."""
+    folder.check_there()
+    with os_errors(data.folder / manifest.FILE_NAME):
+        content = (data.folder / manifest.FILE_NAME).read_bytes()
+    write_atomically(folder.path / manifest.FILE_NAME, content)
 
 
 def write_settings(folder: RunFolder, settings: TrainConfig) -> None:

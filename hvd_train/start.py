@@ -7,14 +7,16 @@ lazy imports may import them.
 import importlib
 import os
 import sys
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
 
 from data_tools import launch_env
 from data_tools.errors import CONFIG, DataError, run_main, to_stdout
 from data_tools.launch_env import LaunchEnv
 from hvd_train import config_files, stop, threads
 from hvd_train.config import TrainConfig
+
+T = TypeVar("T")
 
 
 def main(argv: Sequence[str], *, prog: str, config_type: type[TrainConfig], task_path: str) -> int:
@@ -30,17 +32,55 @@ def main(argv: Sequence[str], *, prog: str, config_type: type[TrainConfig], task
 
 
 def _train(argv: Sequence[str], prog: str, config_type: type[TrainConfig], task_path: str) -> None:
+    (settings, given), world = _start_ranks(
+        lambda: config_files.parse_config(config_type, argv, prog=prog), argv,
+        logs_devices=lambda parsed: parsed[0].run.log_device_placement,
+    )  # fmt: skip
+    task = import_task(task_path)
+    train = import_trainer("hvd_train.train")
+    train.train_and_evaluate(task, settings, given, world)
+
+
+def over_ranks(parse: Callable[[], T], argv: Sequence[str], module: str) -> None:
+    """Runs `main(command, world)` of a module that needs TensorFlow, on one or many ranks."""
+    command, world = _start_ranks(parse, argv)
+    import_trainer(module).main(command, world)
+
+
+def alone(parse: Callable[[], T], prog: str, module: str) -> None:
+    """Runs `main(command)` of a module that needs TensorFlow, in one process.
+
+    Raises:
+        DataError: CONFIG under a launcher that started several.
+    """
+    launch = launch_env.read()
+    command = parse()
+    if launch.size > 1:
+        raise DataError(
+            CONFIG, launch.launcher, f"{prog} runs in one process, not in {launch.size} ranks",
+            fix="start it without a launcher",
+        )  # fmt: skip
+    threads.configure(launch)
+    import_trainer(module).main(command)
+
+
+def _start_ranks(
+    parse: Callable[[], T],
+    argv: Sequence[str],
+    logs_devices: Callable[[T], bool] = lambda _: False,
+) -> tuple[T, Any]:
+    """Reads the settings, chooses the threads and brings the ranks together; returns the World."""
     stop.signals()  # before the imports, which take long
     launch = launch_env.read()
-    settings, given, fault = None, frozenset[str](), None
+    settings, fault = None, None
     try:
-        settings, given = config_files.parse_config(config_type, argv, prog=prog)
+        settings = parse()
     except DataError as error:
         # Among several ranks all must hear of it, or the launcher would report the first to exit.
         fault = error
         if launch.size == 1:
             raise
-    log_devices = settings is not None and settings.run.log_device_placement and launch.rank == 0
+    log_devices = settings is not None and logs_devices(settings) and launch.rank == 0
     if log_devices:
         # TensorFlow tells it as information, which threads.configure would have it keep back.
         os.environ["TF_CPP_MIN_LOG_LEVEL"] = "0"
@@ -51,10 +91,25 @@ def _train(argv: Sequence[str], prog: str, config_type: type[TrainConfig], task_
     assert settings is not None
     if world.is_chief:
         to_stdout("\n".join(describe(launch, chosen)))
-    module, _, name = task_path.partition(":")
-    task = getattr(import_trainer(module), name)
-    train = import_trainer("hvd_train.train")
-    train.train_and_evaluate(task, settings, given, world)
+    return settings, world
+
+
+def import_task(path: str) -> Any:
+    """The task at `module:name`, whose module may lie in the working folder.
+
+    Raises:
+        DataError: CONFIG when there is no such task.
+    """
+    module, _, name = path.partition(":")
+    if "" not in sys.path:
+        sys.path.append("")
+    try:
+        return getattr(import_trainer(module), name)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise DataError(
+            CONFIG, "task", f"{path} can't be imported: {error}",
+            fix="write it as MODULE:NAME, and start in the folder of that module",
+        ) from error  # fmt: skip
 
 
 def import_trainer(module: str) -> Any:

@@ -74,6 +74,7 @@ class Task:
         how_to_make_data: the commands that make the data set.
         make_data: makes it, where it can be downloaded; all ranks of a host call it.
         build: (settings, manifest) to the model that they name.
+        config_type: of the settings.
     """
 
     name: str
@@ -84,6 +85,7 @@ class Task:
     how_to_make_data: tuple[str, ...] = ("data_tools --help",)
     make_data: Callable[[Path], None] | None = None
     build: Callable[[Any, Manifest], TaskModel]
+    config_type: type[TrainConfig] = TrainConfig
 
 
 def set_dtype(config: TrainConfig) -> None:
@@ -220,6 +222,7 @@ CAPTCHA = Task(
         "data_tools captcha-to-tfrecord captcha-images captcha-images/labels.csv datasets/captcha",
     ),
     build=build_captcha,
+    config_type=CaptchaConfig,
 )
 
 CIFAR = Task(
@@ -231,4 +234,8 @@ CIFAR = Task(
     how_to_make_data=datasets.HOW_TO_MAKE_CIFAR10,
     make_data=datasets.make_cifar10,
     build=build_classes,
+    config_type=CifarConfig,
 )
+
+BUILT_IN = {task.kind: task for task in (CAPTCHA, CIFAR)}
+"""By kind of data set."""

@@ -18,7 +18,7 @@ from hvd_train.config import TrainConfig, profiled_steps
 from hvd_train.data import pipeline, sharding
 from hvd_train.data.source import Batch, MemorySource
 from hvd_train.dist import World
-from hvd_train.evaluate import Evaluation, Evaluator, label_names
+from hvd_train.evaluator import Evaluation, Evaluator, label_names
 from hvd_train.metric_writer import TENSORBOARD, TRAIN, MetricWriter, open_writer, timestamp
 from hvd_train.profiler import Profiler, check_steps
 from hvd_train.resume import Progress
@@ -88,6 +88,7 @@ def _train_and_evaluate(
         with dist.agreed(world):
             if held is not None:
                 run.write_settings(held, config)
+                run.write_manifest(held, data)
             log = folder / "logs" / f"rank-{world.rank}.log" if config.run.log_all_ranks else None
             opened = open_writer(
                 folder, is_chief=world.is_chief, step=progress.step, total_steps=loop.total_steps,

@@ -23,6 +23,7 @@ from hvd_train.config import TrainConfig
 from hvd_train.data.source import Batch
 from hvd_train.models import layers
 from hvd_train.task import TaskModel
+from hvd_train.weights import assign, by_path
 
 
 @dataclass(frozen=True, slots=True)
@@ -273,14 +274,7 @@ class Trainer:
             (by_path(self._slots), saved.optimizer),
             (self._averages(), saved.ema),
         ):
-            shapes = {name: tuple(v.shape) for name, v in variables.items()}
-            if shapes != {name: array.shape for name, array in arrays.items()}:
-                raise DataError(
-                    CONFIG, where, "the checkpoint's variables are not those of this model",
-                    fix="start a new run with --name",
-                )  # fmt: skip
-            for name, variable in variables.items():
-                variable.assign(arrays[name])
+            assign(variables, arrays, where)
 
     def take_averages(self, saved: Checkpoint, where: Path) -> list[str]:
         """Starts weights and averages at the averages of another run, whose shapes may differ.
@@ -317,10 +311,3 @@ class Trainer:
 def are_finite(tensors: Sequence[Any]) -> Any:
     """Whether all numbers in all of these tensors are finite, as a bool tensor."""
     return tf.reduce_all([tf.reduce_all(tf.math.is_finite(tensor)) for tensor in tensors])
-
-
-def by_path(variables: Sequence[Any]) -> dict[str, Any]:
-    """Variables by their Keras path, which tells each from all others."""
-    named = {variable.path: variable for variable in variables}
-    assert len(named) == len(variables), "two variables share a path"
-    return named

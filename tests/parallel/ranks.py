@@ -32,9 +32,10 @@ import tensorflow as tf
 from hvd_train import config, config_files, dist, task, train
 from hvd_train.data.sharding import even_split
 from hvd_train.data.source import Batch, open_source
-from hvd_train.evaluate import Evaluator
+from hvd_train.evaluator import Evaluator
 from hvd_train.models.layers import EPSILON, MOMENTUM, SyncBatchNormalization
-from hvd_train.trainer import StepResult, Trainer, by_path
+from hvd_train.trainer import StepResult, Trainer
+from hvd_train.weights import by_path
 
 EXAMPLES = 10
 """Size of the global batch: 4, 3, 3 on three ranks."""

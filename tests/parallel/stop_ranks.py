@@ -27,7 +27,7 @@ from small_sets import texts, write_set
 
 from data_tools.charsets import CHARSETS
 from hvd_train import checkpoint, dist, liveness, stop
-from hvd_train.evaluate import Evaluator
+from hvd_train.evaluator import Evaluator
 from hvd_train.trainer import Trainer
 
 VALIDATION = 23

@@ -326,7 +326,7 @@ def test_the_run_folder_is_written_by_one_rank(ranks: Ran) -> None:
     saved = ["ema.npz", "optimizer.npz", "state.json", "weights.npz"]
     assert sorted({*files} - {*events}) == sorted([
         *(f"checkpoints/step-{step:08d}/{name}" for step in (20, 35) for name in saved),
-        ".lock", "config.yaml", "eval.json", "metrics.jsonl",
+        ".lock", "config.yaml", "eval.json", "manifest.json", "metrics.jsonl",
     ])  # fmt: skip
 
 

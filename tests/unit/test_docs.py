@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 
 from data_tools import cli as data_tools_cli
-from data_tools import flags
+from data_tools import flags as data_tools_flags
 from data_tools.errors import parse_flags
 from hvd_train import cli
+from hvd_train import flags as hvd_train_flags
 from hvd_train.config import CaptchaConfig, CifarConfig, TrainConfig
 from hvd_train.config_files import flat, parse_config
 
@@ -25,7 +26,8 @@ OF_LAUNCHERS = {
 
 def own_flags() -> set[str]:
     settings = {*flat(CaptchaConfig()), *flat(CifarConfig())}
-    commands = [item for item in vars(flags).values() if dataclasses.is_dataclass(item)]
+    modules = (data_tools_flags, hvd_train_flags)
+    commands = [x for m in modules for x in vars(m).values() if dataclasses.is_dataclass(x)]
     names = settings | {field.name for item in commands for field in dataclasses.fields(item)}
     return {"--" + name.replace("_", "-") for name in names}
 
@@ -48,7 +50,7 @@ def test_the_flags_of_the_pages_exist() -> None:
 
 def test_the_commands_of_the_pages_exist() -> None:
     text = "\n".join(page.read_text() for page in PAGES)
-    assert set(re.findall(r"`hvd_train ([a-z]+)", text)) <= set(cli.COMMANDS)
+    assert set(re.findall(r"`hvd_train ([a-z]+)", text)) <= {*cli.TRAINERS, *cli.COMMANDS}
     assert set(re.findall(r"`data_tools ([a-z][a-z0-9-]+)", text)) <= set(data_tools_cli.COMMANDS)
 
 
@@ -82,7 +84,7 @@ def test_the_commands_of_the_pages_are_understood(page: Path) -> None:
             parse_config(CONFIGS[program], words, prog=program)
         elif len(words) > 1:  # one word names the command only
             _, name, _ = data_tools_cli.COMMANDS[words[0]]
-            parse_flags(getattr(flags, name), prog=words[0], argv=words[1:])
+            parse_flags(getattr(data_tools_flags, name), prog=words[0], argv=words[1:])
 
 
 def test_commands_are_found_in_blocks_and_in_sentences() -> None:

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from data_tools.manifest import LabelSpec, Manifest
-from hvd_train.evaluate import (
+from hvd_train.evaluator import (
     MAX_CONFUSED,
     Evaluation,
     count_confusion,

@@ -1,0 +1,117 @@
+"""A run that was trained: what it was, and its weights, without its data set and any other rank."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from data_tools import manifest as manifests
+from data_tools.errors import INPUT, INTEGRITY, DataError
+from data_tools.manifest import Manifest
+from hvd_train import checkpoint, config_files, run
+from hvd_train.checkpoint import Checkpoint
+from hvd_train.config import TrainConfig
+from hvd_train.task import BUILT_IN, Task, TaskModel
+from hvd_train.weights import assign, by_path
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SavedRun:
+    """What a run folder says of its run.
+
+    Attributes:
+        folder: the run folder.
+        task: what was learnt.
+        config: the settings of the run.
+        manifest: of its data set, which needn't be there.
+        digest: of that manifest.
+    """
+
+    folder: Path
+    task: Task
+    config: TrainConfig
+    manifest: Manifest
+    digest: str
+
+    def build(self) -> TaskModel:
+        """Builds the run's model, its weights as drawn."""
+        return self.task.build(self.config, self.manifest)
+
+    def load(self, task_model: TaskModel, saved: Checkpoint, *, averaged: bool = True) -> None:
+        """Gives the model a checkpoint's weights, or their moving averages.
+
+        Raises:
+            DataError: CONFIG when they are those of another model.
+        """
+        variables = by_path(task_model.model.variables)
+        assign(variables, saved.weights, self.folder)
+        if averaged:
+            assign({name: variables[name] for name in saved.ema}, saved.ema, self.folder)
+
+
+def open_run(folder: Path, own_task: Task | None = None) -> SavedRun:
+    """Reads what a run folder says, which may still be trained in.
+
+    Args:
+        folder: the run folder.
+        own_task: the task, if it is none of this project's.
+
+    Raises:
+        DataError: INPUT when it is no run folder, CONFIG when the run is of another task or
+            version, or others can write to the folder.
+    """
+    if not folder.is_dir():
+        raise DataError(INPUT, folder, "no such folder", fix="name one such as runs/captcha")
+    for name in (run.CONFIG_FILE, manifests.FILE_NAME):
+        if not (folder / name).is_file():
+            raise DataError(
+                INPUT, folder, f"no {name}, so no run was started in it by this version",
+                fix="name a folder such as runs/captcha",
+            )  # fmt: skip
+    run.check_not_writable_by_others(folder)
+    loaded = manifests.load(folder)
+    task = own_task or BUILT_IN[loaded.kind]
+    return SavedRun(
+        folder=folder, task=task, manifest=loaded, digest=manifests.digest(folder),
+        config=config_files.read_saved(task.config_type, folder / run.CONFIG_FILE),
+    )  # fmt: skip
+
+
+def newest(saved_run: SavedRun, *, skipped: list[str]) -> Checkpoint:
+    """Reads a run's newest checkpoint that verifies, while the run may go on.
+
+    Args:
+        saved_run: the run.
+        skipped: gets a line for each damaged checkpoint that was passed over.
+
+    Raises:
+        DataError: INPUT when there is none yet, INTEGRITY when all are damaged or it is of another
+            data set than the folder says.
+    """
+    saved = _restore_while_others_write(saved_run.folder, skipped)
+    if saved is None:
+        raise DataError(
+            INPUT, saved_run.folder, "the run has no checkpoint yet",
+            fix="wait for its first; --checkpoint-every and --checkpoint-minutes tell when",
+        )  # fmt: skip
+    if saved.state["manifest"] != saved_run.digest:
+        raise DataError(
+            INTEGRITY, saved_run.folder / manifests.FILE_NAME,
+            "it isn't that of the checkpoint's data set",
+            fix="bring back a copy: it is the data set's own file of that name",
+        )  # fmt: skip
+    return saved
+
+
+def _restore_while_others_write(folder: Path, skipped: list[str]) -> Checkpoint | None:
+    while True:
+        steps, passed_over = checkpoint.saved_steps(folder), list[str]()
+        saved, damage = None, None
+        try:
+            saved = checkpoint.restore_newest(folder, skipped=passed_over)
+        except DataError as error:
+            damage = error
+        # What seems damaged may have been removed meanwhile, because newer ones came.
+        if not passed_over or checkpoint.saved_steps(folder) == steps:
+            skipped += passed_over
+            if damage is not None:
+                raise damage
+            return saved
