@@ -57,14 +57,24 @@ def append(path: Path, head: str, text: str) -> None:
         file.write(text)
 
 
+def commit() -> str:
+    """Names the commit, `-dirty` where tracked files differ from it, but for kept results."""
+
+    def git(*words: str) -> str:
+        ran = subprocess.run(["git", *words], cwd=ROOT, capture_output=True, text=True, check=False)
+        return ran.stdout.strip()
+
+    others = (".", ":!benchmarks/results")
+    changed = git("status", "--porcelain", "--untracked-files=no", "--", *others)
+    return (git("describe", "--always") or "unknown") + ("-dirty" if changed else "")
+
+
 def heading() -> str:
     """Names when, where and of which code a section of results is."""
     now = datetime.datetime.now(datetime.UTC)
-    git = ["git", "describe", "--always", "--dirty"]
-    described = subprocess.run(git, cwd=ROOT, capture_output=True, text=True, check=False)
     return (
         f"## {now:%Y-%m-%d %H:%M} UTC, {os.cpu_count()} cores, {processor()}\n\n"
-        f"Commit {described.stdout.strip() or 'unknown'}, "
+        f"Commit {commit()}, "
         f"Horovod {importlib.metadata.version('horovod')}."
     )
 
