@@ -13,7 +13,9 @@ TRAINERS = {
     "captcha": (captcha.main, "train a captcha recogniser on one or many ranks"),
 }
 """Command and summary."""
-OVER_RANKS: dict[str, tuple[str, str, str]] = {}
+OVER_RANKS: dict[str, tuple[str, str, str]] = {
+    "evaluate": ("hvd_train.evaluate", "Evaluate", "evaluate a run's checkpoints, old or new"),
+}
 """Module, flags and summary of what one or many ranks do."""
 ALONE: dict[str, tuple[str, str, str]] = {}
 """The same of what one process does."""

@@ -168,7 +168,11 @@ def read_saved(config_type: type[C], path: Path) -> C:
     Raises:
         DataError: CONFIG when it is damaged, or of another version or task.
     """
-    saved = read_yaml(path)
+    return parse_saved(config_type, read_yaml(path), path)
+
+
+def parse_saved(config_type: type[C], saved: Mapping[str, Any], path: Path) -> C:
+    """The settings in what a run's config.yaml at `path` says, as `read_saved` reads it."""
     check_saved(config_type, saved, path)
     with _told_of(path):
         return _parse(config_type, flags_of(saved), path.name)

@@ -18,6 +18,9 @@ BATCH = 256
 """Examples a rank and forward pass; it changes the speed, not the result."""
 MAX_CONFUSED = 100
 """Classes or characters up to which it is counted which were taken for which."""
+FEW_CLASSES = 10
+"""Classes up to which it isn't counted how often the right one is among the best TOP."""
+TOP = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +36,8 @@ class Evaluation:
         confusion: how often each class or character, by row, was taken for each, by column; None
             when there are more than MAX_CONFUSED, or labels of several lengths, whose characters
             have no counterparts.
+        correct_at_5: those whose class is among the five likeliest; None of captchas, and where
+            there are few classes.
     """
 
     examples: int
@@ -40,6 +45,7 @@ class Evaluation:
     loss: float
     positions: list[list[int]]
     confusion: list[list[int]] | None
+    correct_at_5: int | None = None
 
     @property
     def accuracy(self) -> float:
@@ -86,6 +92,7 @@ class Evaluator:
         self._world = world
         self._max_length = manifest.label.max_length if manifest.label else 1
         self._confused = num_confused(manifest)
+        self._classes = len(manifest.classes or ())
         self._forward = tf.function(self._outputs_and_loss, reduce_retracing=True)
 
     def run(self, stops: Callable[[], bool]) -> Evaluation | None:
@@ -94,7 +101,7 @@ class Evaluator:
         Args:
             stops: whether this rank is asked to stop. If one is in the middle, there is no result.
         """
-        sums, is_cut = np.zeros(3), False
+        sums, is_cut = np.zeros(4), False
         positions = np.zeros((self._max_length, 2))
         confusion = np.zeros((self._confused, self._confused))
         with dist.agreed(self._world):
@@ -105,7 +112,8 @@ class Evaluator:
                 outputs, loss = self._forward(inputs, batch.labels)
                 predicted = self._task_model.predict(outputs.numpy())
                 correct = np.all(predicted == batch.labels, axis=1)
-                sums += [len(batch.ids), correct.sum(), float(loss)]
+                at_5 = self._count_top(outputs.numpy(), batch.labels)
+                sums += [len(batch.ids), correct.sum(), float(loss), at_5]
                 positions += count_positions(batch.labels, predicted)
                 confusion += count_confusion(batch.labels, predicted, self._confused)
         parts = [sums, positions.ravel(), confusion.ravel(), np.array([is_cut], float)]
@@ -117,7 +125,11 @@ class Evaluator:
             examples=round(sums[0]), correct=round(sums[1]), loss=float(sums[2] / sums[0]),
             positions=flat.astype(int).reshape(positions.shape).tolist(),
             confusion=rest.astype(int).reshape(confusion.shape).tolist() if rest.size else None,
+            correct_at_5=round(sums[3]) if self._classes > FEW_CLASSES else None,
         )  # fmt: skip
+
+    def _count_top(self, outputs: np.ndarray, labels: np.ndarray) -> int:
+        return count_top(outputs, labels) if self._classes > FEW_CLASSES else 0
 
     def _own_batches(self) -> Iterator[Batch]:
         share = even_split(len(self._source), rank=self._world.rank, size=self._world.size)
@@ -144,6 +156,18 @@ def count_positions(labels: np.ndarray, predicted: np.ndarray) -> np.ndarray:
     """
     there = labels >= 0
     return np.stack([there.sum(axis=0), (there & (labels == predicted)).sum(axis=0)], axis=1)
+
+
+def count_top(outputs: np.ndarray, labels: np.ndarray) -> int:
+    """Counts the examples whose class has one of the TOP largest outputs.
+
+    Args:
+        outputs: [n, classes]; where some are equal, as many of them as there are count.
+        labels: int32 [n, 1].
+    """
+    own = np.take_along_axis(outputs, labels, axis=1)
+    larger = ~(outputs <= own)  # what isn't a number is never among the largest
+    return int(np.count_nonzero(larger.sum(axis=1) < TOP))
 
 
 def count_confusion(labels: np.ndarray, predicted: np.ndarray, size: int) -> np.ndarray:

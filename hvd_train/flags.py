@@ -3,6 +3,7 @@
 They stand apart from the commands, so that `--help` needn't import TensorFlow.
 """
 
+import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -20,3 +21,27 @@ class OfRun:
     """Of a run of your own task, where it is, such as photos:TASK."""
     debug: bool = False
     """Show tracebacks."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Evaluate(OfRun):
+    """Evaluates the newest checkpoint of a run, each example once, on one or many ranks."""
+
+    split: str | None = None
+    """Split to evaluate on; if not given, the run's test split."""
+    data: Path | None = None
+    """Data set folder; else the run's own, $HVD_TRAIN_DATA, or ./datasets/ and the task's name."""
+    ema: bool = True
+    """With the moving averages of the weights; else with the weights themselves."""
+    both: bool = False
+    """Evaluate with moving averages, then without."""
+    watch: bool = False
+    """Evaluate each new checkpoint as it comes, up to that of the run's last step."""
+    interval: float = 10.0
+    """Seconds between two looks of --watch."""
+
+    def __post_init__(self) -> None:
+        if self.both and not self.ema:
+            raise ValueError("--both evaluates without moving averages too; leave --no-ema out")
+        if not 0 < self.interval < math.inf:
+            raise ValueError(f"--interval is {self.interval}; it must be a positive number")

@@ -21,7 +21,8 @@ GO_ON = "--resume goes on from the last checkpoint, if there is one"
 GENEROUS = 10
 """Times the limit that work takes which is known to be long."""
 STARTING, FIRST_STEP, TRAINING = "starting", "at its first step", "training"
-PATIENCE = {STARTING: math.inf, TRAINING: 1.0}
+WAITING = "waiting for a checkpoint"
+PATIENCE = {STARTING: math.inf, WAITING: math.inf, TRAINING: 1.0}
 """Times the limit that the others wait for a main thread at this work; GENEROUS for all other."""
 
 

@@ -63,6 +63,38 @@ class RankLog:
             self._file = None
 
 
+class EventWriter:
+    """Writes a file of events, which TensorBoard shows."""
+
+    def __init__(self, folder: Path) -> None:
+        self._path = folder / event_file_name()
+        with os_errors(self._path):
+            folder.mkdir(parents=True, exist_ok=True)
+            self._file = self._path.open("ab")
+        self.add(Event(file_version="brain.Event:2"))
+
+    def show(self, step: int, values: Sequence[Summary.Value]) -> None:
+        """Writes numbers, images and histograms of one step."""
+        self.add(Event(step=step, summary=Summary(value=values)))
+
+    def add(self, event: Event) -> None:
+        """Writes an event, which TensorBoard reads as the record of a TFRecord file."""
+        event.wall_time = time.time()
+        with os_errors(self._path):
+            self._file.write(tfrecord.frame(event.SerializeToString()))
+            self._file.flush()
+
+    def close(self) -> None:
+        """Closes the file."""
+        self._file.close()
+
+
+def scalar_values(prefix: str, values: Mapping[str, float]) -> list[Summary.Value]:
+    """Numbers for TensorBoard, by `prefix/` and name."""
+    scalars = (scalar_pb(f"{prefix}/{name}", value) for name, value in values.items())
+    return [value for scalar in scalars for value in scalar.value]
+
+
 class MetricWriter:
     """Writes each number once, by the same name in metrics.jsonl and in TensorBoard."""
 
@@ -72,13 +104,9 @@ class MetricWriter:
         self._log = log
         with os_errors(self._path):
             self._file = self._path.open("a", encoding="utf-8")
-        self._events = run / TENSORBOARD / event_file_name()
-        with os_errors(self._events):
-            self._events.parent.mkdir(exist_ok=True)
-            self._tensorboard = self._events.open("ab")
-        self._add(Event(file_version="brain.Event:2"))
+        self._events = EventWriter(run / TENSORBOARD)
         # At this mark TensorBoard drops what it has of `step` and later ones.
-        self._add(Event(step=step, session_log=SessionLog(status=SessionLog.START)))
+        self._events.add(Event(step=step, session_log=SessionLog(status=SessionLog.START)))
 
     def write(self, step: int, prefix: str, values: Mapping[str, float]) -> None:
         """Writes numbers of one step.
@@ -94,23 +122,15 @@ class MetricWriter:
         with os_errors(self._path):
             self._file.write(json.dumps(line) + "\n")
             self._file.flush()
-        scalars = (scalar_pb(f"{prefix}/{name}", value) for name, value in values.items())
-        self.show(step, [value for scalar in scalars for value in scalar.value])
+        self.show(step, scalar_values(prefix, values))
 
     def show(self, step: int, values: Sequence[Summary.Value]) -> None:
         """Writes what TensorBoard alone shows: numbers, images and histograms."""
-        self._add(Event(step=step, summary=Summary(value=values)))
+        self._events.show(step, values)
 
     def show_graph(self, graph: bytes) -> None:
         """Writes a serialised GraphDef."""
-        self._add(Event(graph_def=graph))
-
-    def _add(self, event: Event) -> None:
-        """Writes an event, which TensorBoard reads as the record of a TFRecord file."""
-        event.wall_time = time.time()
-        with os_errors(self._events):
-            self._tensorboard.write(tfrecord.frame(event.SerializeToString()))
-            self._tensorboard.flush()
+        self._events.add(Event(graph_def=graph))
 
     def say(self, text: str) -> None:
         """Shows a line with the time before it, above the progress bar if there is one."""
@@ -133,7 +153,7 @@ class MetricWriter:
 
     def close(self) -> None:
         """Flushes and closes the files."""
-        self._tensorboard.close()
+        self._events.close()
         self._file.close()
 
 

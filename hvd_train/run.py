@@ -8,15 +8,14 @@ The run folder:
               tensorboard/
               checkpoints/step-00001000/
               best/checkpoints/step-00000800/   the best on the validation split, --keep-best
-              eval.json        the last checkpoint, evaluated once
+              eval.json        the last checkpoint, evaluated once; see results.py
 """
 
 import contextlib
 import dataclasses
-import json
 import os
 import platform
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, TypeVar
@@ -42,7 +41,6 @@ C = TypeVar("C", bound=TrainConfig)
 
 CONFIG_FILE = "config.yaml"
 LOCK_FILE = ".lock"
-RESULT_FILE = "eval.json"
 BEST = "best"
 """Folder of the best checkpoint, which is laid out like a run's."""
 SLOW_FLOAT16 = "warning: a CPU computes --dtype float16 about 100 times as slowly as float32"
@@ -128,22 +126,9 @@ def open_data(task: Task, settings: TrainConfig, world: World) -> Data:
         DataError: CONFIG without a data set or with a batch that doesn't fit it, INTEGRITY when it
             is damaged or differs between ranks.
     """
-    # The chief first, since hosts may share a disk, then one rank of each host that still has none.
-    for makes in (world.is_chief, world.local_rank == 0):
-        with dist.agreed(world):
-            if makes:
-                # A plan writes nothing, so it tells how to make the data set instead.
-                make = None if settings.run.plan else task.make_data
-                datasets.locate(task.name, settings.data.data, task.how_to_make_data, make)
-    with dist.agreed(world):
-        folder = datasets.locate(task.name, settings.data.data, task.how_to_make_data)
-        loaded = manifest.load(folder)
-        check_kind(task, loaded, folder)
-        digest = manifest.digest(folder)
-    dist.check_same(
-        world, INTEGRITY, "data set", {"manifest": digest},
-        fix="give every host a copy of the same data set",
-    )  # fmt: skip
+    # A plan writes nothing, so it tells how to make the data set instead.
+    make = None if settings.run.plan else task.make_data
+    folder, loaded, digest = find_data(task, settings.data.data, world, make)
     budget = settings.data.memory_budget * 2**30
     with dist.agreed(world):
         check_own_hashes(folder, loaded, local_rank=world.local_rank, local_size=world.local_size)
@@ -159,6 +144,41 @@ def open_data(task: Task, settings: TrainConfig, world: World) -> Data:
         folder=folder, manifest=loaded, digest=digest, train=train, test=test,
         validation=validation,
     )  # fmt: skip
+
+
+def find_data(
+    task: Task, flag: Path | None, world: World, make: Callable[[Path], None] | None
+) -> tuple[Path, Manifest, str]:
+    """Finds the data set, the same on all ranks; a collective.
+
+    Args:
+        task: what it is for.
+        flag: what --data says, if anything.
+        world: the ranks.
+        make: makes it where there is none, on each host.
+
+    Returns:
+        The folder, the manifest, and the manifest's digest.
+
+    Raises:
+        DataError: CONFIG when there is none or it is of another kind, INTEGRITY when it differs
+            between ranks.
+    """
+    # The chief first, since hosts may share a disk, then one rank of each host that still has none.
+    for makes in (world.is_chief, world.local_rank == 0):
+        with dist.agreed(world):
+            if makes:
+                datasets.locate(task.name, flag, task.how_to_make_data, make)
+    with dist.agreed(world):
+        folder = datasets.locate(task.name, flag, task.how_to_make_data)
+        loaded = manifest.load(folder)
+        check_kind(task, loaded, folder)
+        digest = manifest.digest(folder)
+    dist.check_same(
+        world, INTEGRITY, "data set", {"manifest": digest},
+        fix="give every host a copy of the same data set",
+    )  # fmt: skip
+    return folder, loaded, digest
 
 
 def check_kind(task: Task, loaded: Manifest, folder: Path) -> None:
@@ -327,13 +347,6 @@ def write_settings(folder: RunFolder, settings: TrainConfig) -> None:
     write_atomically(folder.path / CONFIG_FILE, values.encode())
 
 
-def write_result(folder: RunFolder, values: dict[str, Any]) -> None:
-    """Writes eval.json."""
-    folder.check_there()
-    data = json.dumps(values, indent=1) + "\n"
-    write_atomically(folder.path / RESULT_FILE, data.encode())
-
-
 def data_state(data: Data) -> dict[str, Any]:
     """What a checkpoint says of its data set."""
     label = data.manifest.label
@@ -343,16 +356,19 @@ def data_state(data: Data) -> dict[str, Any]:
 def check_data_state(state: dict[str, Any], data: Data, folder: Path) -> None:
     """Raises CONFIG when a run goes on with another data set than it was started with."""
     now = data_state(data)
-    before_label, label = state["label"] or {}, now["label"] or {}
-    if before_label.get("charset") != label.get("charset"):
-        raise DataError(
-            CONFIG, folder,
-            f"the checkpoint's charset is {before_label.get('charset')!r}, the data set's is "
-            f"{label.get('charset')!r}",
-            fix="go on with the data set that the run was started with, or start one with --name",
-        )  # fmt: skip
+    fix = "go on with the data set that the run was started with, or start one with --name"
+    before, label = state["label"] or {}, now["label"] or {}
+    check_charset(before.get("charset"), label.get("charset"), folder, fix=fix)
     if state["manifest"] != now["manifest"]:
         raise DataError(
-            CONFIG, folder, f"the run was started on another data set than {data.folder}",
-            fix="go on with the data set that the run was started with, or start one with --name",
+            CONFIG, folder, f"the run was started on another data set than {data.folder}", fix=fix
+        )
+
+
+def check_charset(before: str | None, now: str | None, folder: Path, *, fix: str) -> None:
+    """Raises CONFIG when a data set has another charset than the run in the folder."""
+    if before != now:
+        raise DataError(
+            CONFIG, folder, f"the checkpoint's charset is {before!r}, the data set's is {now!r}",
+            fix=fix,
         )  # fmt: skip

@@ -1,14 +1,16 @@
-"""A run that was trained: what it was, and its weights, without its data set and any other rank."""
+"""A run that was trained: what it was, and its weights, without its data set."""
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from data_tools import manifest as manifests
 from data_tools.errors import INPUT, INTEGRITY, DataError
 from data_tools.manifest import Manifest
-from hvd_train import checkpoint, config_files, run
+from hvd_train import checkpoint, config_files, dist, run
 from hvd_train.checkpoint import Checkpoint
 from hvd_train.config import TrainConfig
+from hvd_train.dist import World
 from hvd_train.task import BUILT_IN, Task, TaskModel
 from hvd_train.weights import assign, by_path
 
@@ -75,6 +77,35 @@ def open_run(folder: Path, own_task: Task | None = None) -> SavedRun:
     )  # fmt: skip
 
 
+def share(opened: SavedRun | None, folder: Path, own_task: Task | None, world: World) -> SavedRun:
+    """Tells all ranks what the chief has opened, whose disk alone need hold the run; a collective.
+
+    Args:
+        opened: the run, on the chief.
+        folder: its folder there.
+        own_task: as `open_run` takes it.
+        world: the ranks.
+    """
+    told: dict[str, Any] | None = None
+    if opened is not None:
+        told = {
+            "config": config_files.to_save(opened.config),
+            "manifest": manifests.dump(opened.manifest).decode(),
+            "digest": opened.digest,
+        }
+    told = dist.broadcast_json(told)
+    assert told is not None
+    with dist.agreed(world):
+        if opened is not None:
+            return opened
+        loaded = manifests.parse(told["manifest"].encode())
+        task = own_task or BUILT_IN[loaded.kind]
+        config = config_files.parse_saved(task.config_type, told["config"], folder)
+        return SavedRun(
+            folder=folder, task=task, config=config, manifest=loaded, digest=told["digest"]
+        )
+
+
 def newest(saved_run: SavedRun, *, skipped: list[str]) -> Checkpoint:
     """Reads a run's newest checkpoint that verifies, while the run may go on.
 
@@ -86,12 +117,20 @@ def newest(saved_run: SavedRun, *, skipped: list[str]) -> Checkpoint:
         DataError: INPUT when there is none yet, INTEGRITY when all are damaged or it is of another
             data set than the folder says.
     """
-    saved = _restore_while_others_write(saved_run.folder, skipped)
+    saved = newest_if_any(saved_run, skipped=skipped)
     if saved is None:
         raise DataError(
             INPUT, saved_run.folder, "the run has no checkpoint yet",
             fix="wait for its first; --checkpoint-every and --checkpoint-minutes tell when",
         )  # fmt: skip
+    return saved
+
+
+def newest_if_any(saved_run: SavedRun, *, skipped: list[str]) -> Checkpoint | None:
+    """Reads it as `newest` does; None when there is none yet."""
+    saved = _restore_while_others_write(saved_run.folder, skipped)
+    if saved is None:
+        return None
     if saved.state["manifest"] != saved_run.digest:
         raise DataError(
             INTEGRITY, saved_run.folder / manifests.FILE_NAME,

@@ -12,14 +12,14 @@ import numpy as np
 import tensorflow as tf
 
 from data_tools.errors import CONFIG, NUMERIC, DataError, os_errors, to_stdout
-from hvd_train import checkpoint, dist, liveness, optim, plan, resume, run, stop, timing
+from hvd_train import checkpoint, dist, liveness, optim, plan, results, resume, run, stop, timing
 from hvd_train.checkpoint import Checkpoint
 from hvd_train.config import TrainConfig, profiled_steps
 from hvd_train.data import pipeline, sharding
 from hvd_train.data.source import Batch, MemorySource
 from hvd_train.dist import World
 from hvd_train.evaluator import Evaluation, Evaluator, label_names
-from hvd_train.metric_writer import TENSORBOARD, TRAIN, MetricWriter, open_writer, timestamp
+from hvd_train.metric_writer import TENSORBOARD, TRAIN, MetricWriter, open_writer
 from hvd_train.profiler import Profiler, check_steps
 from hvd_train.resume import Progress
 from hvd_train.run import Data, RunFolder
@@ -354,9 +354,8 @@ class Loop:
 
     def _report(self, split: str, evaluation: Evaluation, done: int, writer: MetricWriter) -> None:
         with liveness.work("writing an evaluation"), dist.agreed(self._world):
-            writer.write(
-                done, split, {"loss": evaluation.loss, self._task.metric: evaluation.accuracy}
-            )
+            shares = results.measures(evaluation, self._task)
+            writer.write(done, split, {"loss": evaluation.loss, **shares})
             if evaluation.confusion is not None and self._world.is_chief:
                 names = label_names(self._data.manifest)
                 picture = confusion_value(f"{split}/confusion", evaluation.confusion, names)
@@ -422,26 +421,22 @@ class Loop:
         evaluation: Evaluation,
         measured: dict[str, list[Any]],
     ) -> None:
+        record = results.record(
+            evaluation, self._task, self._data.manifest, split=self._test,
+            weights=results.AVERAGES, data=self._data.digest,
+        )  # fmt: skip
         values = {
-            "step": step,
-            "split": self._test,
-            "examples": evaluation.examples,
-            "correct": evaluation.correct,
-            self._task.metric: evaluation.accuracy,
-            **evaluation.details(self._data.manifest),
-            "loss": evaluation.loss,
-            "weights": "moving averages",
-            "data": self._data.digest,
+            **record,
             "ranks": self._world.size,
             "global_batch": self._global_batch,
             **measured,
-            "time": timestamp(),
         }
         if self._best is not None:
             values["best"] = {"split": self._validation, **dataclasses.asdict(self._best)}
         with liveness.work("writing the result"), dist.agreed(self._world):
             if folder is not None:
-                run.write_result(folder, values)
+                folder.check_there()
+                results.update(folder.path, lambda old: results.with_figure(old, step, values))
 
 
 def check_finite(snapshot: Checkpoint) -> None:

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import tensorflow as tf
 import yaml
@@ -188,17 +187,6 @@ def test_two_never_train_in_one_folder(tmp_path: Path) -> None:
     join()
 
 
-def test_the_result_is_json_with_a_final_newline(tmp_path: Path) -> None:
-    with opened(tmp_path / "run", settings()) as folder:
-        run.write_result(folder, {"accuracy": np.float64(0.5), "examples": 7})
-    text = (tmp_path / "run" / "eval.json").read_text()
-    assert text.endswith("}\n")
-    assert json.loads(text) == {"accuracy": 0.5, "examples": 7}
-    assert sorted(path.name for path in folder.path.iterdir()) == [
-        ".lock", "config.yaml", "eval.json",
-    ]  # fmt: skip
-
-
 def test_a_run_that_fails_before_it_has_written_anything_leaves_no_folder(tmp_path: Path) -> None:
     with pytest.raises(ZeroDivisionError), run.sole_writer(tmp_path / "run", resume=False):
         raise ZeroDivisionError
@@ -215,7 +203,7 @@ def test_nothing_is_written_where_the_run_folder_was(tmp_path: Path, replaced: b
         path.rename(tmp_path / "moved")
         if replaced:
             path.mkdir()
-        assert refusal(lambda: run.write_result(folder, {})) == (
+        assert refusal(lambda: run.write_settings(folder, settings())) == (
             f"error: INPUT: {path}: the run folder was removed or replaced while the run went on; "
             "start the run again"
         )
