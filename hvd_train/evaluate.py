@@ -9,7 +9,7 @@ The chief alone reads the run folder and writes to it; what it reads it tells th
 import contextlib
 import dataclasses
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
 import tensorflow as tf
@@ -47,11 +47,11 @@ def main(command: Evaluate, world: World) -> None:
         dist.check_same(world, CONFIG, "flags", asked, fix="give every rank the same flags")
         if saved.config.run.deterministic:
             tf.config.experimental.enable_op_determinism()
-        evaluations = Evaluations(command, saved, world)
-        if command.watch:
-            evaluations.follow(command.interval)
-        else:
-            evaluations.newest()
+        with contextlib.closing(Evaluations(command, saved, world)) as evaluations:
+            if command.watch:
+                evaluations.follow(command.interval)
+            else:
+                evaluations.newest()
 
 
 class Evaluations:
@@ -59,6 +59,7 @@ class Evaluations:
 
     def __init__(self, command: Evaluate, saved: SavedRun, world: World) -> None:
         self._saved, self._world = saved, world
+        self._events: dict[str, EventWriter] = {}
         self._kinds = [results.AVERAGES] if command.ema else [results.WEIGHTS]
         if command.both:
             self._kinds = [results.AVERAGES, results.WEIGHTS]
@@ -91,16 +92,17 @@ class Evaluations:
         Args:
             interval: seconds between two looks.
         """
-        evaluated, told = set[int](), set[str]()
+        evaluated, said = set[int](), set[str]()
         liveness.begin(liveness.WAITING)
         while True:
             found, is_over, skipped = None, False, list[str]()
             with dist.agreed(self._world):
                 if self._world.is_chief:
-                    is_over = self._is_over(evaluated)  # first, or the last one might be missed
-                    found = self._new(evaluated, skipped)
-            self._tell([line for line in skipped if line not in told])
-            told |= set(skipped)
+                    # Asked first, or the last one might be missed.
+                    is_over = has_ended(self._saved, evaluated)
+                    found = new_checkpoint(self._saved, evaluated, skipped)
+            self._tell([line for line in skipped if line not in said])
+            said |= set(skipped)
             is_new, is_over = dist.broadcast_json([found is not None, is_over])
             if is_new:
                 evaluated |= {self._evaluate(found)}
@@ -108,25 +110,6 @@ class Evaluations:
                 return
             else:
                 time.sleep(interval)
-
-    def _new(self, evaluated: set[int], skipped: list[str]) -> Checkpoint | None:
-        """Reads the newest checkpoint, unless it was evaluated before; chief only."""
-        steps = checkpoint.saved_steps(self._saved.folder)
-        if not steps or steps[-1] in evaluated:
-            return None
-        found = saved_run.newest_if_any(self._saved, skipped=skipped)
-        return None if found is None or found.step in evaluated else found
-
-    def _is_over(self, evaluated: set[int]) -> bool:
-        """Tells whether no later checkpoint than those that are there will come; chief only."""
-        if not evaluated:
-            return False
-        config, folder = self._saved.config, self._saved.folder
-        examples = self._saved.manifest.split(config.data.train_split, folder).examples
-        ended = results.trained_to(folder)  # before the last step, too, under --early-stop
-        return max(evaluated) >= run.steps_of(config, examples) or (
-            ended is not None and checkpoint.saved_steps(folder)[-1:] == [ended]
-        )
 
     def _evaluate(self, found: Checkpoint | None) -> int:
         """Evaluates a checkpoint, which the chief has; returns its step."""
@@ -149,29 +132,68 @@ class Evaluations:
         """Says and writes what was found; chief only."""
         saved, split = self._saved, self._split
         now = timestamp()
-        for line in told(evaluation, saved, split, weights, step):
-            to_stdout(f"{now}: {line}")
-        to_stdout("\n".join(table(evaluation, saved.manifest)))
+        lines = [f"{now}: {line}" for line in told(evaluation, saved, split, weights, step)]
+        self._tell([*lines, *table(evaluation, saved.manifest)])
         values = scalar_values(
             split, {"loss": evaluation.loss, **results.measures(evaluation, saved.task)}
         )
         if evaluation.confusion is not None:
             names = label_names(saved.manifest)
             values.append(confusion_value(f"{split}/confusion", evaluation.confusion, names))
-        events = EventWriter(saved.folder / TENSORBOARD / EVENTS[weights])
-        with contextlib.closing(events):
-            events.show(step, values)
+        if weights not in self._events:
+            self._events[weights] = EventWriter(saved.folder / TENSORBOARD / EVENTS[weights])
+        self._events[weights].show(step, values)
         record = results.record(
             evaluation, saved.task, saved.manifest, split=split, weights=weights, data=self._digest
         )
         own = (saved.config.data.test_split, results.AVERAGES, saved.digest)
         is_figure = (split, weights, self._digest) == own
-        change = results.with_figure if is_figure else results.with_evaluation
-        results.update(saved.folder, lambda before: change(before, step, record))
+        add = results.with_figure if is_figure else results.with_evaluation
+
+        def change(before: results.Values) -> results.Values:
+            # Of a later step, which the trainer has come to meanwhile, or which was damaged.
+            return before if before.get("step", 0) > step else add(before, step, record)
+
+        kept = results.update(saved.folder, change)["step"]
+        if kept != step:
+            self._tell([f"{results.FILE} stays that of step {kept}"])
+
+    def close(self) -> None:
+        """Closes TensorBoard's files."""
+        for events in self._events.values():
+            events.close()
 
     def _tell(self, lines: Sequence[str]) -> None:
         if self._world.is_chief and lines:
             to_stdout("\n".join(lines))
+
+
+def new_checkpoint(
+    saved: SavedRun, evaluated: Collection[int], skipped: list[str]
+) -> Checkpoint | None:
+    """Reads the newest checkpoint, unless it was evaluated before.
+
+    Args:
+        saved: the run.
+        evaluated: the steps of those that were.
+        skipped: gets a line for each damaged one that was passed over.
+    """
+    steps = checkpoint.saved_steps(saved.folder)
+    if not steps or steps[-1] in evaluated:
+        return None
+    found = saved_run.newest_if_any(saved, skipped=skipped)
+    return None if found is None or found.step in evaluated else found
+
+
+def has_ended(saved: SavedRun, evaluated: Collection[int]) -> bool:
+    """Tells whether no later checkpoint will come, once there is one that was evaluated."""
+    if not evaluated:
+        return False
+    examples = saved.manifest.split(saved.config.data.train_split, saved.folder).examples
+    if max(evaluated) >= run.steps_of(saved.config, examples):
+        return True
+    ended = results.trained_to(saved.folder)  # before the last step, too, under --early-stop
+    return ended is not None and checkpoint.saved_steps(saved.folder)[-1:] == [ended]
 
 
 def open_split(saved: SavedRun, folder: Path, loaded: Manifest, split: str, world: World) -> Source:

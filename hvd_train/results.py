@@ -92,12 +92,15 @@ def read(run: Path) -> Values:
     """What eval.json says; nothing where there is none that can be read."""
     with contextlib.suppress(OSError, ValueError):
         found = json.loads((run / FILE).read_bytes())
-        return found if isinstance(found, dict) else {}
+        return found if isinstance(found, dict) and isinstance(found.get("step"), int) else {}
     return {}
 
 
-def update(run: Path, change: Callable[[Values], Values]) -> None:
+def update(run: Path, change: Callable[[Values], Values]) -> Values:
     """Replaces eval.json by what `change` makes of it, one process after the other.
+
+    Returns:
+        What eval.json says now.
 
     Raises:
         DataError: SPACE or INPUT when the disk refuses; the file stays as it is.
@@ -105,6 +108,7 @@ def update(run: Path, change: Callable[[Values], Values]) -> None:
     with os_errors(run / FILE), _alone(run):
         after = change(read(run))
         write_atomically(run / FILE, (json.dumps(after, indent=1) + "\n").encode())
+        return after
 
 
 @contextlib.contextmanager
@@ -121,5 +125,4 @@ def _alone(run: Path) -> Iterator[None]:
 def trained_to(run: Path) -> int | None:
     """The step at which the run's trainer has ended; None before."""
     found = read(run)
-    step = found.get("step")
-    return step if OF_TRAINER in found and isinstance(step, int) else None
+    return found["step"] if OF_TRAINER in found else None

@@ -5,6 +5,7 @@ lazy imports may import them.
 """
 
 import importlib
+import importlib.util
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -104,6 +105,8 @@ def import_task(path: str) -> Any:
     if "" not in sys.path:
         sys.path.append("")
     try:
+        if importlib.util.find_spec(module) is None:  # or TensorFlow would seem to be missing
+            raise ImportError(f"No module named {module!r}")
         return getattr(import_trainer(module), name)
     except (ImportError, AttributeError, ValueError) as error:
         raise DataError(

@@ -10,7 +10,7 @@ import json
 import os
 import sys
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
@@ -52,12 +52,17 @@ def main(sets: Path, out: Path) -> None:
         dist.broadcast_json(None)
 
 
-def run_case(cwd: Path, argv: Sequence[str], report: Path) -> None:
-    """Runs captcha.py with a command line and writes its exit code and output to REPORT.*"""
+def run_case(
+    cwd: Path,
+    argv: Sequence[str],
+    report: Path,
+    main: Callable[[list[str]], int] = captcha.main,
+) -> None:
+    """Runs captcha.py, or another program, and writes its exit code and output to REPORT.*"""
     os.chdir(cwd)
     with redirected(1, report.with_suffix(".out")), redirected(2, report.with_suffix(".err")):
         try:
-            code: object = captcha.main(list(argv))
+            code: object = main(list(argv))
         except SystemExit as stop:
             code = stop.code
         except BaseException:

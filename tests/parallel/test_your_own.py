@@ -51,3 +51,10 @@ def test_the_page_s_commands_and_file_train_a_model_that_can_tell_the_classes_ap
     result = json.loads((tmp_path / "runs" / "photos" / "eval.json").read_text())
     assert (result["ranks"], result["global_batch"]) == (2, 32)
     assert result["accuracy"] > 0.8
+    evaluate = ["hvd_train", "evaluate", "runs/photos", "--task", "photos:TASK"]
+    done = run_cli(evaluate, cwd=tmp_path, env=env)
+    assert done.rc == 0, done.stderr
+    said = f": test: {result['correct']} of {result['examples']} right after {result['step']} steps"
+    assert said in done.stdout
+    again = json.loads((tmp_path / "runs" / "photos" / "eval.json").read_text())
+    assert again["accuracy_by_class"] == result["accuracy_by_class"]

@@ -12,6 +12,7 @@ from hvd_train.evaluator import (
     Evaluation,
     count_confusion,
     count_positions,
+    count_top,
     label_names,
     num_confused,
 )
@@ -54,6 +55,15 @@ def test_confusion_is_counted_of_few_classes_and_labels_of_one_length(
 ) -> None:
     assert num_confused(of) == size
     assert count_confusion(np.zeros((1, 1), int), np.zeros((1, 1), int), size).shape == (size, size)
+
+
+def test_the_right_class_is_sought_among_the_five_largest_outputs() -> None:
+    rows = [[9, 8, 7, 6, 5, 4, 3], [0, 0, 0, 0, 0, 0, 0], [1, 2, 3, np.nan, np.nan, np.nan, np.nan]]
+    outputs = np.array(rows, np.float32)
+    found = [[count_top(outputs[[n]], np.array([[k]])) for k in range(7)] for n in range(3)]
+    # Equal ones are all among the largest; what isn't a number is the largest, and never right.
+    assert found == [[1, 1, 1, 1, 1, 0, 0], [1] * 7, [0, 0, 1, 0, 0, 0, 0]]
+    assert count_top(outputs[[0, 0, 1]], np.array([[6], [4], [6]])) == 2
 
 
 def test_the_numbers_of_labels_stand_for_classes_or_characters() -> None:
