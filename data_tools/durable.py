@@ -4,6 +4,7 @@ import contextlib
 import ctypes
 import fcntl
 import os
+import shutil
 from pathlib import Path
 from typing import Literal
 
@@ -58,6 +59,29 @@ def exchange(one: Path, other: Path) -> bool:
 
 
 _AT_FDCWD, _RENAME_EXCHANGE = -100, 2  # of Linux
+
+
+def replace_folder(new: Path, target: Path) -> None:
+    """Gives a folder its final name, in one step where the file system can; an old one goes.
+
+    The files in it must have been flushed to the disk.
+    """
+    sync_folder(new)
+    if target.exists() and exchange(new, target):
+        shutil.rmtree(new, ignore_errors=True)
+    else:
+        remove_folder(target)
+        new.rename(target)
+    sync_folder(target.parent)
+
+
+def remove_folder(folder: Path) -> None:
+    """Removes a folder, if it is there; its name goes first, so no half of it is found under it."""
+    if folder.exists():
+        leaving = folder.with_name(folder.name + ".old")
+        shutil.rmtree(leaving, ignore_errors=True)
+        folder.rename(leaving)
+        shutil.rmtree(leaving, ignore_errors=True)
 
 
 def lock(descriptor: int, *, wait: bool = False) -> bool:

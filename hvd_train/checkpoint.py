@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from data_tools.durable import exchange, sync_folder, write_synced
+from data_tools.durable import remove_folder, replace_folder, write_synced
 from data_tools.errors import INTEGRITY, DataError, os_errors
 
 FOLDER = "checkpoints"
@@ -64,13 +64,7 @@ def save(run: Path, checkpoint: Checkpoint, *, keep: int) -> Path:
             state = {**checkpoint.state, "step": checkpoint.step, "sha256": hashes}
             state["sha256"]["state"] = _hash_of_state(state)
             write_synced(temporary / "state.json", json.dumps(state, indent=1).encode())
-            sync_folder(temporary)
-            if target.exists() and exchange(temporary, target):
-                shutil.rmtree(temporary, ignore_errors=True)
-            else:
-                _remove(target)
-                temporary.rename(target)
-            sync_folder(target.parent)
+            replace_folder(temporary, target)
         except OSError:
             shutil.rmtree(temporary, ignore_errors=True)
             raise
@@ -78,7 +72,7 @@ def save(run: Path, checkpoint: Checkpoint, *, keep: int) -> Path:
     # Later ones were damaged or passed over, or the run would have gone on from there.
     kept = [step for step in steps if step <= checkpoint.step][-keep:]
     for step in set(steps) - set(kept):
-        _remove(folder_of(run, step))
+        remove_folder(folder_of(run, step))
     return target
 
 
@@ -146,15 +140,6 @@ def saved_steps(run: Path) -> list[int]:
     """The steps that have a checkpoint under its final name, oldest first."""
     names = [path.name for path in (run / FOLDER).glob("step-*") if path.is_dir()]
     return sorted(int(name[5:]) for name in names if name[5:].isdigit())
-
-
-def _remove(folder: Path) -> None:
-    """Removes a checkpoint; its name goes first, so that no half of it is ever found under it."""
-    if folder.exists():
-        leaving = folder.with_name(folder.name + ".old")
-        shutil.rmtree(leaving, ignore_errors=True)
-        folder.rename(leaving)
-        shutil.rmtree(leaving, ignore_errors=True)
 
 
 def _write_arrays(folder: Path, checkpoint: Checkpoint, name: str) -> str:

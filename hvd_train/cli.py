@@ -17,7 +17,9 @@ OVER_RANKS: dict[str, tuple[str, str, str]] = {
     "evaluate": ("hvd_train.evaluate", "Evaluate", "evaluate a run's checkpoints, old or new"),
 }
 """Module, flags and summary of what one or many ranks do."""
-ALONE: dict[str, tuple[str, str, str]] = {}
+ALONE: dict[str, tuple[str, str, str]] = {
+    "export": ("hvd_train.export", "Export", "write a trained model for other programs"),
+}
 """The same of what one process does."""
 COMMANDS = {**OVER_RANKS, **ALONE}
 

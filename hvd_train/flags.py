@@ -6,7 +6,7 @@ They stand apart from the commands, so that `--help` needn't import TensorFlow.
 import math
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import tyro
 
@@ -45,3 +45,15 @@ class Evaluate(OfRun):
             raise ValueError("--both evaluates without moving averages too; leave --no-ema out")
         if not 0 < self.interval < math.inf:
             raise ValueError(f"--interval is {self.interval}; it must be a positive number")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Export(OfRun):
+    """Writes a run's newest checkpoint as a model that other programs load, and a card of it."""
+
+    format: Literal["saved_model", "keras", "onnx", "tflite"]
+    """Of the file: SavedModel, .keras, ONNX or TFLite."""
+    output: Annotated[Path | None, tyro.conf.arg(metavar="DIR")] = None
+    """Folder to write; RUN/export/FORMAT if not given. An earlier export is replaced."""
+    ema: bool = True
+    """With the moving averages of the weights; else with the weights themselves."""

@@ -16,7 +16,7 @@ from data_tools.manifest import ImageSpec, LabelSpec, Manifest
 from hvd_train.config import CaptchaConfig, CifarConfig, TrainConfig
 from hvd_train.data import augment
 from hvd_train.data.source import Batch, Source
-from hvd_train.models import ctc, linear, tutorial
+from hvd_train.models import ctc, linear, stock, tutorial
 
 PrepareBatch = Callable[[np.ndarray, np.ndarray], Batch]
 
@@ -32,6 +32,7 @@ class TaskModel:
         mixup: (prepare, ids, epochs) to a training batch that mixes examples; prepare makes a batch
             of ids and epochs by `train_inputs`. None trains on the examples as they are.
         eval_inputs: images to the model's inputs.
+        eval_layers: the same of Keras tensors, for export.
         losses: (outputs, labels) to the loss of each example [n]; runs inside tf.function.
         decayed: the weights that weight decay pulls to 0.
         predict: outputs as NumPy array to labels as the source gives them, int32 [n, max_length].
@@ -40,6 +41,7 @@ class TaskModel:
     model: keras.Model
     train_inputs: Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray] = lambda x, *_: x
     eval_inputs: Callable[[np.ndarray], np.ndarray] = lambda x: x
+    eval_layers: Callable[[Any], Any] = lambda x: x
     losses: Callable[[Any, Any], Any]
     decayed: Sequence[keras.Variable] = ()
     predict: Callable[[np.ndarray], np.ndarray]
@@ -207,6 +209,7 @@ def build_classes(config: TrainConfig, manifest: Manifest) -> TaskModel:
         train_inputs=train_inputs,
         mixup=mixup if config.mixup else None,
         eval_inputs=center,
+        eval_layers=functools.partial(stock.center, size=size),
         losses=tutorial.losses,
         decayed=tutorial.decayed(model),
         predict=lambda logits: np.argmax(logits, axis=1).astype(np.int32)[:, None],

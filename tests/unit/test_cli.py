@@ -27,6 +27,7 @@ HELPS = [
     ["hvd_train", "captcha", "--help"],
     ["hvd_train", "cifar", "--help"],
     ["hvd_train", "evaluate", "--help"],
+    ["hvd_train", "export", "--help"],
 ]
 
 
