@@ -68,18 +68,17 @@ texts = ["".join(labels["charset"][place] for place in row) for row in best]
     "ctc": """\
 import json
 labels = json.load(open("labels.json", encoding="utf-8"))
-names, blank = [*labels["charset"], ""], labels["blank"]
+names = [*labels["charset"], ""]
 def read(columns):  # the best path to each (characters so far, symbol of the column)
-    best = {(0, blank): (0.0, "")}
+    best = {(0, labels["blank"]): (0.0, "")}
     for column in columns.tolist():
-        new = {}
-        for (count, last), (score, text) in best.items():
+        paths, best = best, {}
+        for (count, last), (score, text) in paths.items():
             for symbol, logit in enumerate(column):
                 name = names[symbol] if symbol != last else ""
                 state, path = (count + len(name), symbol), (score + logit, text + name)
-                if state[0] <= labels["max_length"] and path > new.get(state, (-1e30, "")):
-                    new[state] = path
-        best = new
+                if path > best.get(state, (-1e30, "")) and state[0] <= labels["max_length"]:
+                    best[state] = path
     return max(path for (count, _), path in best.items() if count >= labels["min_length"])[1]
 texts = [read(columns) for columns in logits]
 """,

@@ -129,7 +129,7 @@ def check_replaceable(folder: Path) -> None:
         ours = json.loads((folder / LABELS_FILE).read_bytes())["format"] == LABELS_FORMAT
     except (OSError, ValueError, KeyError, TypeError):
         ours = folder.is_dir() and not any(folder.iterdir())
-    if not ours or folder.is_symlink():
+    if not ours or folder.is_symlink() or folder.name in ("", ".."):
         raise DataError(
             CONFIG, folder, "it exists and is no export of this program",
             fix="choose another --output",
@@ -147,7 +147,7 @@ def replaced(target: Path) -> Iterator[Path]:
         try:
             yield incomplete
             for path in incomplete.rglob("*"):
-                sync_folder(path)
+                sync_folder(path)  # which takes files too
             check_replaceable(target)  # it may have come meanwhile
             replace_folder(incomplete, target)
         except BaseException:

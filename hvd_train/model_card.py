@@ -136,6 +136,8 @@ def card_of(
     manifest, dtype = saved_run.manifest, saved_run.config.run.dtype
     image, created_from = manifest.image, manifest.created_from
     rule = decoding.rule if decoding else None
+    settings = config_files.to_save(saved_run.config)
+    del settings["data"]  # a path of this machine
     return TEMPLATE.format(
         name=manifest.name, model=model.name, format=name, what=_what(manifest),
         height=image.height, width=image.width, channels=image.channels,
@@ -151,7 +153,7 @@ def card_of(
         train=_trainer(saved_run), flag="" if averaged else " --no-ema",
         version=data_tools.__version__, tensorflow=tf.__version__, keras=keras.__version__,
         python=platform.python_version(),
-        settings=yaml.safe_dump(config_files.to_save(saved_run.config), sort_keys=False),
+        settings=yaml.safe_dump(settings, sort_keys=False),
     )  # fmt: skip
 
 

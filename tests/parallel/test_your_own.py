@@ -36,7 +36,7 @@ def write_photos(folder: Path) -> None:
 def test_the_page_s_commands_and_file_train_a_model_that_can_tell_the_classes_apart(
     run_cli: Commands, horovodrun: Commands, tmp_path: Path
 ) -> None:
-    convert, train = map(shlex.split, blocks("sh"))
+    convert, train, export = map(shlex.split, blocks("sh"))
     (source,) = blocks("python")
     assert len(source.splitlines()) <= 40
     write_photos(tmp_path / "photos")
@@ -58,3 +58,9 @@ def test_the_page_s_commands_and_file_train_a_model_that_can_tell_the_classes_ap
     assert said in done.stdout
     again = json.loads((tmp_path / "runs" / "photos" / "eval.json").read_text())
     assert again["accuracy_by_class"] == result["accuracy_by_class"]
+    done = run_cli(export, cwd=tmp_path, env=env)
+    assert (done.rc, done.stdout) == (
+        0, f"exported the moving averages after {result['step']} steps to runs/photos/export/onnx\n"
+    ), done.stderr  # fmt: skip
+    labels = json.loads((tmp_path / "runs/photos/export/onnx/labels.json").read_text())
+    assert (labels["rule"], labels["classes"]) == ("class", ["lying", "standing"])
