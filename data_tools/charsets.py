@@ -26,3 +26,19 @@ def choose_charset(labels: Iterable[str]) -> str:
         used.update(label)
     named = (charset for charset in CHARSETS.values() if used <= set(charset))
     return next(named, "".join(sorted(used)))
+
+
+def fold_case(label: str, case: str) -> str:
+    """The label in "upper" or "lower" case; "keep" leaves it as it is."""
+    return {"upper": label.upper(), "lower": label.lower()}.get(case, label)
+
+
+def label_fault(label: str, allowed: range, charset: str) -> str:
+    """Says why a label doesn't fit lengths and characters; empty if it does."""
+    if not label.isprintable():
+        return f"label {label!r} has a character that can't be printed"
+    if len(label) not in allowed:
+        lengths = f"{allowed.start}" + (f" to {allowed[-1]}" if len(allowed) > 1 else "")
+        return f"label {label!r} has {len(label)} characters in place of {lengths}"
+    outside = "".join(sorted(set(label).difference(charset)))
+    return f"label {label!r} has {outside!r}, which is not of {charset!r}" if outside else ""

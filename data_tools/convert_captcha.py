@@ -48,7 +48,9 @@ def main(command: CaptchaToTfrecord, ranks: Ranks = ALONE) -> None:
     split_of = find_split_folders(command.split_folders, folder)
     origin, rows, faults, notes = read_rows(command, folder, split_of)
     if command.case != "keep":
-        rows = Rows.of(row._replace(label=fold_case(row.label, command.case)) for row in rows)
+        rows = Rows.of(
+            row._replace(label=charsets.fold_case(row.label, command.case)) for row in rows
+        )
     spec, rows, label_faults = check_labels(rows, origin, command)
     faults += label_faults
     among = f"{len(rows) + len(faults)} {origin.what}"
@@ -172,11 +174,6 @@ def read_rows(
     return Origin(command.labels), rows, faults, notes
 
 
-def fold_case(label: str, case: str) -> str:
-    """Applies --case."""
-    return {"upper": label.upper(), "lower": label.lower()}.get(case, label)
-
-
 def check_labels(
     rows: Rows, origin: Origin, command: CaptchaToTfrecord
 ) -> tuple[LabelSpec, Rows, list[Fault]]:
@@ -203,7 +200,7 @@ def check_labels(
             LABEL, origin.path, f"{len(charset)} different characters, at most 256 can be told",
             fix="name the characters with --charset and pass --skip-bad",
         )  # fmt: skip
-    reason_of = functools.partial(label_fault, allowed=allowed, charset=charset)
+    reason_of = functools.partial(charsets.label_fault, allowed=allowed, charset=charset)
     faults = [
         origin.label_fault(
             row, reason, ZEROS_FIX if dropped and len(row.label) < allowed.start else LABEL_FIX
@@ -226,16 +223,6 @@ def is_number(label: str) -> bool:
 def zero_padded(label: str, length: int) -> str:
     """The label with zeros in front; of other characters than digits it stays as it is."""
     return label.zfill(length) if is_number(label) else label
-
-
-def label_fault(label: str, allowed: range, charset: str) -> str:
-    """Says why a label doesn't fit; empty if it does."""
-    if not label.isprintable():
-        return f"label {label!r} has a character that can't be printed"
-    if len(label) not in allowed:
-        return f"label {label!r} has {len(label)} characters in place of {allowed.start}"
-    outside = "".join(sorted(set(label).difference(charset)))
-    return f"label {label!r} has {outside!r}, which is not of {charset!r}" if outside else ""
 
 
 def describe_rest(

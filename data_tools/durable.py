@@ -5,13 +5,14 @@ import ctypes
 import fcntl
 import os
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Literal
+from typing import BinaryIO
 
 
-def write_synced(path: Path, data: bytes | memoryview, *, mode: Literal["wb", "xb"] = "wb") -> None:
-    """Writes a file, with mode "xb" only a new one, and flushes it to the disk."""
-    with path.open(mode) as file:
+def write_synced(path: Path, data: bytes | memoryview) -> None:
+    """Writes a file and flushes it to the disk."""
+    with path.open("wb") as file:
         file.write(data)
         file.flush()
         os.fsync(file.fileno())
@@ -22,10 +23,23 @@ def write_atomically(path: Path, data: bytes) -> None:
 
     After an error nothing new is left.
     """
+    with atomic_file(path) as file:
+        file.write(data)
+
+
+@contextlib.contextmanager
+def atomic_file(path: Path) -> Iterator[BinaryIO]:
+    """Opens a file to write that takes the place of another in one step, at the block's end.
+
+    After an error nothing new is left.
+    """
     temporary = path.with_name(path.name + ".incomplete")
     try:
         temporary.unlink(missing_ok=True)  # what a killed process left, or somebody's link
-        write_synced(temporary, data, mode="xb")
+        with temporary.open("xb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
         temporary.replace(path)
     except BaseException as error:
         with contextlib.suppress(OSError):

@@ -83,11 +83,16 @@ def read(path: Path | str) -> bytes:
     raise DataError(INPUT, path, reason, fix=_AGAIN)
 
 
-def decode(data: bytes, where: str) -> Pixels:
+def decode(data: bytes, where: str, *, transcode: bool = False) -> Pixels:
     """Decodes a JPEG or PNG.
 
     Alpha is composited on white. Grey, palette and CMYK become RGB; 16-bit grey is scaled by 1/257
     and 16-bit color keeps its high byte, as Pillow reads it.
+
+    Args:
+        data: the file.
+        where: its path.
+        transcode: decode BMP, GIF (its first frame) and WEBP too.
 
     Returns:
         uint8 [height, width, 3], RGB.
@@ -95,7 +100,7 @@ def decode(data: bytes, where: str) -> Pixels:
     Raises:
         DataError: INPUT `where` for anything but a whole JPEG or PNG of at most MAX_PIXELS.
     """
-    return np.asarray(_decode(data, where)[1])
+    return np.asarray(_decode(data, where, transcode=transcode)[1])
 
 
 def stored(data: bytes, where: str, *, transcode: bool = False) -> tuple[bytes, str, Image.Image]:
@@ -127,6 +132,11 @@ def stored(data: bytes, where: str, *, transcode: bool = False) -> tuple[bytes, 
     if isinstance(image, PngImageFile) and _is_plain_png(data, image):
         return data, "png", rgb
     return encode_png(np.asarray(rgb)), "png", rgb
+
+
+def grey(pixels: Pixels) -> Pixels:
+    """Weighs uint8 [height, width, 3], RGB, to luminance [height, width, 1] by ITU-R 601-2."""
+    return np.asarray(Image.fromarray(pixels).convert("L"))[:, :, None]
 
 
 def resize(pixels: Pixels, width: int, height: int) -> Pixels:

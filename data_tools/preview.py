@@ -1,13 +1,11 @@
 """`data_tools preview`: some images of a data set with their labels, as one picture."""
 
 import functools
-import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
-from PIL import Image, ImageDraw, ImageFont
 
 from data_tools import images, schema, tfrecord
 from data_tools import manifest as manifests
@@ -15,15 +13,8 @@ from data_tools.console import print_result
 from data_tools.durable import write_atomically
 from data_tools.errors import CONFIG, INTEGRITY, DataError, os_errors
 from data_tools.flags import Preview
-from data_tools.manifest import Manifest, Split
-
-Pixels = images.Pixels
-
-MIN_IMAGE_WIDTH = 96
-"""Smaller images are magnified by a whole number until they are about as wide, in pixels."""
-MARGIN = 4
-FONT_SIZE = 14
-_MAGIC_BYTES = 8
+from data_tools.manifest import Split
+from data_tools.sheet import draw_sheet, not_a_picture
 
 
 def main(command: Preview) -> None:
@@ -42,7 +33,7 @@ def main(command: Preview) -> None:
     records = functools.partial(read_numbered, command.folder, split, offsets, numbers)
     labels = [schema.image_and_text(record, manifest, where)[1] for where, record in records()]
     shown = (schema.decode_record(record, manifest, where)[0] for where, record in records())
-    picture = images.encode_png(draw_sheet(labels, shown, manifest))
+    picture = images.encode_png(draw_sheet(labels, shown, manifest.image, "--count"))
     with os_errors(command.image):
         write_atomically(command.image, picture)
     print_result(
@@ -55,14 +46,9 @@ def main(command: Preview) -> None:
 def check_image(command: Preview) -> None:
     """Raises CONFIG where something that is no picture would be replaced."""
     path = command.image
-    reason = ""
+    reason = not_a_picture(path)
     if path.resolve().is_relative_to(command.folder.resolve()):
         reason = "it would lie in the data set"
-    elif path.is_file():
-        with os_errors(path), path.open("rb") as file:
-            start = file.read(_MAGIC_BYTES)
-        if images.encoding_of(start) != "png":
-            reason = "it exists already and is no PNG"
     if reason:
         raise DataError(CONFIG, path, reason, fix="choose another name with --image")
 
@@ -111,50 +97,3 @@ def read_numbered(
                 yield where, tfrecord.unframe(file.read(stop - start), 0, stop - start, where)
         first_number += shard.examples
         first_byte += shard.bytes
-
-
-def draw_sheet(labels: Sequence[str], shown: Iterable[Pixels], manifest: Manifest) -> Pixels:
-    """Draws images in rows, each with its label below.
-
-    Args:
-        labels: of the images.
-        shown: uint8 [height, width, channels] of each, taken one at a time.
-        manifest: of their data set.
-
-    Returns:
-        uint8 [sheet height, sheet width, 3].
-
-    Raises:
-        DataError: CONFIG when the sheet would have more than 16 million pixels.
-    """
-    font = ImageFont.load_default(FONT_SIZE)
-    labels = [_drawable(label) for label in labels]
-    scale = max(1, round(MIN_IMAGE_WIDTH / manifest.image.width))
-    width, height = manifest.image.width * scale, manifest.image.height * scale
-    text_width = max(math.ceil(font.getlength(label)) for label in labels)
-    cell_width = max(width, text_width) + 2 * MARGIN
-    cell_height = height + 2 * FONT_SIZE
-    columns = min(len(labels), max(1, round(math.sqrt(len(labels) * cell_height / cell_width))))
-    rows = -(-len(labels) // columns)
-    size = (columns * cell_width, rows * cell_height)
-    if size[0] * size[1] > images.MAX_PIXELS:
-        raise DataError(
-            CONFIG, "--count", f"the picture would have {size[0]}x{size[1]} pixels",
-            fix="ask for fewer images",
-        )  # fmt: skip
-    sheet = Image.new("RGB", size, "white")
-    draw = ImageDraw.Draw(sheet)
-    for index, (pixels, label) in enumerate(zip(shown, labels, strict=True)):
-        left, top = index % columns * cell_width, index // columns * cell_height
-        grey = pixels.shape[2] == 1
-        image = Image.fromarray(pixels[:, :, 0] if grey else pixels).convert("RGB")
-        image = image.resize((width, height), Image.Resampling.NEAREST)
-        sheet.paste(image, (left + (cell_width - width) // 2, top + MARGIN))
-        middle = left + (cell_width - font.getlength(label)) / 2
-        draw.text((middle, top + height + MARGIN + 2), label, "black", font)
-    return np.asarray(sheet)
-
-
-def _drawable(label: str) -> str:
-    """The label with an escape in place of characters that the default font may lack."""
-    return label.encode("latin-1", "backslashreplace").decode("latin-1")

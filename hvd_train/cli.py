@@ -19,6 +19,7 @@ OVER_RANKS: dict[str, tuple[str, str, str]] = {
 """Module, flags and summary of what one or many ranks do."""
 ALONE: dict[str, tuple[str, str, str]] = {
     "export": ("hvd_train.export", "Export", "write a trained model for other programs"),
+    "predict": ("hvd_train.predict", "Predict", "read images with a trained run"),
 }
 """The same of what one process does."""
 COMMANDS = {**OVER_RANKS, **ALONE}

@@ -57,3 +57,40 @@ class Export(OfRun):
     """Folder to write; RUN/export/FORMAT if not given. An earlier export is replaced."""
     ema: bool = True
     """With the moving averages of the weights; else with the weights themselves."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Predict(OfRun):
+    """Reads images with a trained run: the label of each, and how probable it is."""
+
+    files: Annotated[
+        tuple[Path, ...], tyro.conf.Positional,
+        tyro.conf.arg(metavar="FILE|DIR [FILE|DIR ...]", help_behavior_hint="(required)"),
+    ]  # fmt: skip
+    """Image files, or folders of such, read with their sub-folders."""
+    format: Literal["csv", "jsonl"] = "csv"
+    """CSV with a header, or a JSON object a line."""
+    output: Annotated[Path | None, tyro.conf.arg(metavar="FILE")] = None
+    """File to write in place of standard output; an existing one is replaced once it is whole."""
+    suspicious: Annotated[Path | None, tyro.conf.arg(metavar="LABELS")] = None
+    """List the images of DIR whose given label the run confidently denies. LABELS is a CSV
+    `image,label`, as conversion reads it, or `-` where each image lies in a folder of its class."""
+    min_probability: float = 0.9
+    """With --suspicious: how probable the run's own label must be."""
+    sheet: Annotated[Path | None, tyro.conf.arg(metavar="FILE.png")] = None
+    """With --suspicious: a picture of the first 200 of them, each with its given label and the
+    run's below."""
+
+    def __post_init__(self) -> None:
+        if not self.files:
+            raise ValueError("FILE is needed: image files, or folders of such")
+        if self.suspicious is not None and len(self.files) != 1:
+            raise ValueError(f"--suspicious takes one folder; {len(self.files)} paths are given")
+        if self.sheet is not None and self.suspicious is None:
+            raise ValueError("--sheet needs --suspicious")
+        if self.sheet is not None and self.sheet.suffix.lower() != ".png":
+            raise ValueError(f"--sheet is {str(self.sheet)!r}; its name must end in .png")
+        if not 0 < self.min_probability <= 1:
+            raise ValueError(
+                f"--min-probability is {self.min_probability}; it must be above 0 and at most 1"
+            )

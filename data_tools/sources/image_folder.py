@@ -39,6 +39,15 @@ class ImageFolder:
             if listing.is_image(name)
         )
 
+    @property
+    def others(self) -> int:
+        """How many files in all folders listed so far are not named as images are."""
+        return sum(
+            not _is_image(name) and name not in listing.folders
+            for listing in self._listings.values()
+            for name in listing.names
+        )
+
     def claim(self, image: str, number: int) -> int:
         """Notes which row an image belongs to, unless one is noted or `number` is 0.
 

@@ -6,8 +6,9 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from itertools import islice
+from typing import TypeVar
 
-from hvd_train.data.source import Batch
+T = TypeVar("T")
 
 AHEAD = 1
 """Batches prepared ahead of those that the threads are at."""
@@ -21,8 +22,8 @@ class InputWait:
 
 
 def prefetch(
-    prepare: Callable[[int], Batch], steps: range, wait: InputWait, *, threads: int = 1
-) -> Iterator[Batch]:
+    prepare: Callable[[int], T], steps: range, wait: InputWait, *, threads: int = 1
+) -> Iterator[T]:
     """Yields the batch of each step, in order, prepared ahead in threads.
 
     Args:
@@ -37,7 +38,7 @@ def prefetch(
     pool = ThreadPoolExecutor(threads, thread_name_prefix="input")
     left = iter(steps)
     try:
-        pending: deque[Future[Batch]] = deque(
+        pending: deque[Future[T]] = deque(
             pool.submit(prepare, step) for step in islice(left, threads + AHEAD)
         )
         while pending:

@@ -28,6 +28,7 @@ HELPS = [
     ["hvd_train", "cifar", "--help"],
     ["hvd_train", "evaluate", "--help"],
     ["hvd_train", "export", "--help"],
+    ["hvd_train", "predict", "--help"],
 ]
 
 

@@ -12,6 +12,7 @@ from PIL import Image
 from small_captchas import Ran, write_captchas
 
 from data_tools import images, manifest, preview, schema, tfrecord
+from data_tools.sheet import draw_sheet
 
 Tools = Callable[..., Ran]
 LABELS = [f"{index * 37 % 10000:04d}" for index in range(30)]
@@ -104,7 +105,7 @@ def test_records_are_read_by_number_over_the_borders_of_shards(out: Path) -> Non
 def test_labels_are_drawn_below_their_images_and_differ(out: Path) -> None:
     whole = manifest.load(out)
     white = np.full((12, 24, 3), 255, np.uint8)
-    sheets = [preview.draw_sheet([text], [white], whole) for text in ("AB", "CD", "AB", "日本")]
+    sheets = [draw_sheet([text], [white], whole.image, "") for text in ("AB", "CD", "AB", "日本")]
     assert all((sheet.reshape(-1, 3).min(0) < 128).all() for sheet in sheets)
     np.testing.assert_array_equal(sheets[0], sheets[2])
     assert not np.array_equal(sheets[0], sheets[1])
@@ -119,7 +120,7 @@ def test_classes_are_shown_by_name(data_tools: Tools, tmp_path: Path) -> None:
     sheet = drawn(data_tools, tmp_path / "set", tmp_path / "sheet.png")
     whole = manifest.load(tmp_path / "set")
     black = np.zeros((8, 8, 3), np.uint8)
-    np.testing.assert_array_equal(sheet, preview.draw_sheet(["2"], [black], whole))
+    np.testing.assert_array_equal(sheet, draw_sheet(["2"], [black], whole.image, ""))
 
 
 def test_a_wide_image_is_not_magnified(data_tools: Tools, tmp_path: Path) -> None:
@@ -171,7 +172,7 @@ def test_a_sheet_of_more_than_16_million_pixels_is_config(out: Path) -> None:
     whole = manifest.load(out)
     endless = itertools.repeat(np.zeros((12, 24, 3), np.uint8))  # none may be taken
     with pytest.raises(preview.DataError) as caught:
-        preview.draw_sheet(["AB"] * 3000, endless, whole)
+        draw_sheet(["AB"] * 3000, endless, whole.image, "--count")
     assert next(endless) is not None
     assert str(caught.value).startswith("error: CONFIG: --count: the picture would have ")
     assert str(caught.value).endswith(" pixels; ask for fewer images")
