@@ -1,18 +1,14 @@
 """The text that goes with an exported model: what it is, how to use it, what it can't do."""
 
-import json
 import platform
-from pathlib import Path
-from typing import Any
 
 import keras
 import tensorflow as tf
 import yaml
 
 import data_tools
-from data_tools.errors import INTEGRITY, DataError, os_errors
 from data_tools.manifest import Manifest
-from hvd_train import config_files, run
+from hvd_train import config_files, results
 from hvd_train.decoding import Decoding
 from hvd_train.saved_run import SavedRun
 from hvd_train.task import BUILT_IN
@@ -177,23 +173,11 @@ def _trainer(saved_run: SavedRun) -> str:
 
 
 def _accuracy(saved_run: SavedRun) -> str:
-    """What eval.json says, which the run writes at its end."""
-    path = saved_run.folder / run.RESULT_FILE
-    if not path.exists():
+    """What eval.json says of the run's own figure."""
+    found = results.read(saved_run.folder)
+    if not found.get("examples"):
         return "not measured yet"
-    with os_errors(path):
-        return _accuracy_in(path)
-
-
-def _accuracy_in(path: Path) -> str:
-    try:
-        found: dict[str, Any] = json.loads(path.read_bytes())
-        share = found["correct"] / found["examples"]
-        return (
-            f"{share:.3f} ({found['correct']} of {found['examples']} of the split "
-            f"{found['split']}), with {found['weights']}, after {found['step']:,} steps"
-        )
-    except (ValueError, KeyError, TypeError, ZeroDivisionError) as error:
-        raise DataError(
-            INTEGRITY, path, f"it is damaged ({error})", fix="remove it, or evaluate the run again"
-        ) from error
+    return (
+        f"{found['correct'] / found['examples']:.3f} ({found['correct']} of {found['examples']} of "
+        f"the split {found['split']}), with {found['weights']}, after {found['step']:,} steps"
+    )

@@ -76,10 +76,6 @@ def bad_exports(folder: Path) -> dict[str, dict[str, Any]]:
     done["absent package"] = export(run, "--format", "onnx")
     sys.meta_path.pop(0)
     sys.modules.update(packages)
-    damaged = folder / "runs" / "damaged"
-    shutil.copytree(run, damaged, ignore=shutil.ignore_patterns("export"))
-    (damaged / "eval.json").write_text("{")
-    done["damaged result"] = export(damaged, "--format", "keras")
     for name in FORMATS:
         with full_disk():
             done[f"full disk, {name}"] = export(
