@@ -31,7 +31,7 @@ from data_tools.errors import (
     to_stderr,
 )
 from data_tools.launch_env import LaunchEnv
-from hvd_train import heartbeat, liveness, watchdog
+from hvd_train import gpus, heartbeat, liveness, watchdog
 from hvd_train.watchdog import Watch
 
 
@@ -77,10 +77,11 @@ def init(launch: LaunchEnv, *, debug: bool = False, log_devices: bool = False) -
     )  # fmt: skip
     if world.size != launch.size:
         raise launcher_mismatch(launch, world.size)
-    gpus = tf.config.list_physical_devices("GPU")
+    visible = tf.config.list_physical_devices("GPU")
+    seen = allgather_json(gpus.identities(len(visible), launch.host))
     with agreed(world):
-        if gpus:
-            gpu = gpus[gpu_index(len(gpus), world)]
+        if visible:
+            gpu = visible[gpus.choose(seen, world.rank, launch)]
             tf.config.set_visible_devices(gpu, "GPU")
             tf.config.experimental.set_memory_growth(gpu, True)
     return world
@@ -88,30 +89,19 @@ def init(launch: LaunchEnv, *, debug: bool = False, log_devices: bool = False) -
 
 def launcher_mismatch(launch: LaunchEnv, size: int) -> DataError:
     """The error of ranks that Horovod doesn't bring together."""
+    fix = "use horovodrun, or a Horovod that was built for this MPI"
+    if launch.launcher in launch_env.PROCESS_MANAGERS.values():
+        fix = "Open MPI wants srun --mpi=pmix, MPICH --mpi=pmi2"
     return DataError(
         CONFIG, launch.launcher,
         f"the launcher started {launch.size} processes, Horovod sees {size}",
-        fix="unset HOROVOD_CONTROLLER, use horovodrun, or a Horovod that was built for this MPI",
+        fix=f"unset HOROVOD_CONTROLLER, {fix}",
     )  # fmt: skip
 
 
 def horovod_version() -> str:
     """The version of the Horovod that carries the collectives."""
     return str(horovod.__version__)
-
-
-def gpu_index(num_gpus: int, world: World) -> int:
-    """Returns the one GPU of this host that the rank uses.
-
-    Raises:
-        DataError: CONFIG when there are more ranks than GPUs.
-    """
-    if world.local_size > num_gpus:
-        raise DataError(
-            CONFIG, socket.gethostname(), f"{world.local_size} ranks but {num_gpus} GPUs",
-            fix="start one rank a GPU and show it all GPUs, or none: CUDA_VISIBLE_DEVICES=-1",
-        )  # fmt: skip
-    return world.local_rank
 
 
 def allgather_json(value: Any) -> list[Any]:

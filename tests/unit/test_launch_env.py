@@ -1,7 +1,10 @@
-"""The environments were recorded with Horovod 0.28.1, Open MPI 4.1.8 and MPICH 5.
+"""The environments were recorded with Horovod 0.28.1, Open MPI 4.1.8 and 5.0.8, MPICH 5.0.2 and
+Slurm 22.05.
 
 Left out are only paths and addresses, from which no rank is read.
 """
+
+import socket
 
 import pytest
 
@@ -39,7 +42,30 @@ MPIRUN = {
     "OMPI_MCA_orte_num_nodes": "1",
     "OMPI_NUM_APP_CTX": "1",
     "OMPI_UNIVERSE_SIZE": "2",
+    "PMIX_HOSTNAME": "vm",
+    "PMIX_NAMESPACE": "8781825",
     "PMIX_RANK": "1",
+    "PMIX_VERSION": "3.2.5a1",
+}
+# mpirun -np 2 of Open MPI 5, rank 1
+MPIRUN_5 = {
+    "OMPI_COMM_WORLD_LOCAL_RANK": "1",
+    "OMPI_COMM_WORLD_LOCAL_SIZE": "2",
+    "OMPI_COMM_WORLD_NODE_RANK": "1",
+    "OMPI_COMM_WORLD_RANK": "1",
+    "OMPI_COMM_WORLD_SIZE": "2",
+    "OMPI_MCA_num_procs": "2",
+    "OMPI_NUM_APP_CTX": "1",
+    "OMPI_TOOL_NAME": "mpirun",
+    "OMPI_UNIVERSE_SIZE": "2",
+    "OMPI_VERSION": "5.0.8",
+    "OMPI_WORLD_LOCAL_SIZE": "2",
+    "OMPI_WORLD_SIZE": "2",
+    "PMIX_HOSTNAME": "vm",
+    "PMIX_NAMESPACE": "prterun-vm-28688@1",
+    "PMIX_RANK": "1",
+    "PMIX_VERSION": "5.0.8a1",
+    "PRTE_LAUNCHED": "1",
 }
 # mpiexec -np 2 of MPICH, rank 1
 MPICH = {
@@ -50,23 +76,75 @@ MPICH = {
     "PMI_RANK": "1",
     "PMI_SIZE": "2",
 }
+# srun --mpi=none -n2, task 1
+SRUN = {
+    "SLURMD_NODENAME": "vm",
+    "SLURM_CPUS_ON_NODE": "2",
+    "SLURM_GTIDS": "0,1",
+    "SLURM_JOB_ID": "3",
+    "SLURM_JOB_NODELIST": "vm",
+    "SLURM_JOB_NUM_NODES": "1",
+    "SLURM_LOCALID": "1",
+    "SLURM_NNODES": "1",
+    "SLURM_NODEID": "0",
+    "SLURM_NPROCS": "2",
+    "SLURM_NTASKS": "2",
+    "SLURM_PROCID": "1",
+    "SLURM_STEP_ID": "0",
+    "SLURM_STEP_NUM_NODES": "1",
+    "SLURM_STEP_NUM_TASKS": "2",
+    "SLURM_STEP_TASKS_PER_NODE": "2",
+    "SLURM_TASKS_PER_NODE": "2",
+}
+# what --mpi=pmix and --mpi=pmi2 add to it
+PMIX = {
+    "PMIX_HOSTNAME": "vm",
+    "PMIX_NAMESPACE": "slurm.pmix.1.0",
+    "PMIX_RANK": "1",
+    "PMIX_VERSION": "4.2.2rc2",
+    "SLURM_MPI_TYPE": "pmix",
+    "SLURM_PMIX_MAPPING_SERV": "(vector,(0,1,2))",
+}
+PMI2 = {"PMI_FD": "13", "PMI_JOBID": "2.0", "PMI_RANK": "1", "PMI_SIZE": "2"}
+# sbatch --ntasks=2, the script itself
+SBATCH = {
+    name: value for name, value in SRUN.items() if not name.startswith("SLURM_STEP_")
+} | {"SLURM_PROCID": "0", "SLURM_LOCALID": "0", "SLURM_GTIDS": "0"}  # fmt: skip
 
 
-def test_horovodrun_gloo_is_read() -> None:
-    assert launch_env.read(HOROVODRUN_GLOO) == LaunchEnv(
-        launcher="horovodrun --gloo", rank=1, size=2, local_rank=1, local_size=2
+@pytest.mark.parametrize(
+    ("environ", "launcher", "host"),
+    [
+        (HOROVODRUN_GLOO, "horovodrun --gloo", "localhost"),
+        (MPIRUN, "Open MPI", "vm"),
+        (MPIRUN_5, "Open MPI", "vm"),
+        (MPICH, "MPICH", "localhost"),
+        (SRUN | PMIX, "srun (PMIx)", "vm"),
+        (SRUN | PMI2, "srun (PMI2)", "vm"),
+        # mpirun and mpiexec inside sbatch start their daemons as one task a host.
+        (SRUN | PMIX | MPIRUN, "Open MPI", "vm"),
+        (SRUN | PMI2 | MPICH, "MPICH", "localhost"),
+    ],
+)
+def test_each_launcher_is_read(environ: dict[str, str], launcher: str, host: str) -> None:
+    assert launch_env.read(environ) == LaunchEnv(
+        launcher=launcher, rank=1, size=2, local_rank=1, local_size=2, host=host
     )
 
 
-def test_mpirun_is_read() -> None:
-    assert launch_env.read(MPIRUN) == LaunchEnv(
-        launcher="Open MPI", rank=1, size=2, local_rank=1, local_size=2
-    )
+def test_the_host_is_this_one_where_the_launcher_tells_none() -> None:
+    environ = {name: value for name, value in MPIRUN.items() if name != "PMIX_HOSTNAME"}
+    assert launch_env.read(environ).host == socket.gethostname() == ALONE.host
 
 
-def test_mpich_is_read() -> None:
-    assert launch_env.read(MPICH) == LaunchEnv(
-        launcher="MPICH", rank=1, size=2, local_rank=1, local_size=2
+def test_tasks_of_srun_on_two_hosts_are_counted_by_host() -> None:
+    environ = SRUN | PMIX | {
+        "SLURM_PROCID": "4", "SLURM_STEP_NUM_TASKS": "5", "SLURM_LOCALID": "1",
+        "SLURM_GTIDS": "3,4", "SLURM_NODEID": "1", "SLURM_STEP_TASKS_PER_NODE": "3,2",
+        "SLURMD_NODENAME": "host2",
+    }  # fmt: skip
+    assert launch_env.read(environ) == LaunchEnv(
+        launcher="srun (PMIx)", rank=4, size=5, local_rank=1, local_size=2, host="host2"
     )
 
 
@@ -91,6 +169,7 @@ def test_horovodrun_gloo_inside_an_mpi_job_counts_and_not_the_job() -> None:
     "environ",
     [
         {},
+        SBATCH,
         {"HOME": "/root", "SLURM_STEP_NUM_TASKS": "1"},
         {"SLURM_STEP_NUM_TASKS": "1", "PMIX_RANK": "0", "PMI_RANK": "0"},
         # Settings of a user's shell, set for Horovod and not by a launcher
@@ -111,17 +190,24 @@ def test_the_environment_of_this_process_is_read_by_default(
     assert launch_env.read().rank == 1
 
 
-@pytest.mark.parametrize(
-    "environ", [{"PMIX_RANK": "3"}, {"PMI_RANK": "0"}, {"SLURM_STEP_NUM_TASKS": "8"}]
-)
+@pytest.mark.parametrize("environ", [{"PMIX_RANK": "3"}, {"PMI_RANK": "0"}])
 def test_ranks_of_an_unknown_launcher_do_not_take_themselves_for_the_only_one(
     environ: dict[str, str],
 ) -> None:
     with pytest.raises(DataError) as caught:
         launch_env.read(environ)
     assert str(caught.value) == (
-        "error: CONFIG: launcher: srun, or another that isn't known here, started this process; "
-        "start the ranks with horovodrun or mpirun, under Slurm inside salloc or sbatch"
+        f"error: CONFIG: launcher: one that isn't known here started this process: "
+        f"{next(iter(environ))} is set; start the ranks with horovodrun, mpirun or srun"
+    )
+
+
+def test_tasks_of_srun_that_could_not_find_each_other_are_refused() -> None:
+    with pytest.raises(DataError) as caught:
+        launch_env.read(SRUN)
+    assert str(caught.value) == (
+        "error: CONFIG: srun: its 2 tasks have no PMIx, by which they would find each other; "
+        "srun --mpi=pmix, or mpirun inside salloc or sbatch; srun --mpi=list tells which there are"
     )
 
 
@@ -130,6 +216,7 @@ def test_ranks_of_an_unknown_launcher_do_not_take_themselves_for_the_only_one(
     [
         ({**MPIRUN, "OMPI_COMM_WORLD_SIZE": "two"}, "OMPI_COMM_WORLD_SIZE"),
         ({"SLURM_STEP_NUM_TASKS": "two"}, "SLURM_STEP_NUM_TASKS"),
+        (SRUN | PMIX | {"SLURM_PROCID": "two"}, "SLURM_PROCID"),
     ],
 )
 def test_a_variable_that_is_no_number_is_named(environ: dict[str, str], name: str) -> None:
