@@ -1,6 +1,5 @@
 """What can be said of ranks without starting any."""
 
-
 import pytest
 import tensorflow as tf
 
