@@ -20,6 +20,7 @@ OVER_RANKS: dict[str, tuple[str, str, str]] = {
 ALONE: dict[str, tuple[str, str, str]] = {
     "export": ("hvd_train.export", "Export", "write a trained model for other programs"),
     "predict": ("hvd_train.predict", "Predict", "read images with a trained run"),
+    "hosts": ("hvd_train.hosts", "Hosts", "tell a job's hosts in the form of each launcher"),
 }
 """The same of what one process does."""
 COMMANDS = {**OVER_RANKS, **ALONE}

@@ -94,3 +94,21 @@ class Predict(OfRun):
             raise ValueError(
                 f"--min-probability is {self.min_probability}; it must be above 0 and at most 1"
             )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Hosts:
+    """Tell which hosts a job has, and how many ranks each, in every launcher's form.
+
+    Without FILE and -H they are those of the scheduler's job: Slurm, PBS, LSF or Kubernetes' MPI
+    operator. A host without a number has one slot; one that is named again, the more.
+    """
+
+    file: Annotated[Path | None, tyro.conf.Positional, tyro.conf.arg(metavar="[FILE]")] = None
+    """Hostfile of Open MPI, MPICH, Intel MPI, PBS or LSF."""
+    hosts: Annotated[str | None, tyro.conf.arg(metavar="HOST:N,...", aliases=["-H"])] = None
+    """Hosts and slots, as for horovodrun."""
+    form: Literal["all", "horovodrun", "openmpi", "mpich"] = "all"
+    """Print this form alone, for use in a script."""
+    debug: bool = False
+    """Show tracebacks."""

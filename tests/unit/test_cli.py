@@ -29,6 +29,7 @@ HELPS = [
     ["hvd_train", "evaluate", "--help"],
     ["hvd_train", "export", "--help"],
     ["hvd_train", "predict", "--help"],
+    ["hvd_train", "hosts", "--help"],
 ]
 
 
