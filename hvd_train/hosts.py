@@ -13,7 +13,7 @@ from pathlib import Path
 from data_tools.errors import CONFIG, INPUT, DataError, Fault
 from hvd_train.flags import Hosts
 
-Hosts = dict[str, int]
+Slots = dict[str, int]
 """Slots by host, in the order of the launcher's ranks."""
 
 KUBERNETES_FILE = Path("/etc/mpi/hostfile")
@@ -38,7 +38,7 @@ def main(command: Hosts) -> None:
         print(f"\n{TITLES[name]}\n{text}")
 
 
-def find(command: Hosts, environ: Mapping[str, str] = os.environ) -> tuple[Hosts, str]:
+def find(command: Hosts, environ: Mapping[str, str] = os.environ) -> tuple[Slots, str]:
     """Returns the hosts and where they are from.
 
     Raises:
@@ -54,7 +54,7 @@ def find(command: Hosts, environ: Mapping[str, str] = os.environ) -> tuple[Hosts
     return of_scheduler(environ)
 
 
-def of_scheduler(environ: Mapping[str, str]) -> tuple[Hosts, str]:
+def of_scheduler(environ: Mapping[str, str]) -> tuple[Slots, str]:
     """Returns the hosts of this job, as Slurm, PBS, LSF or Kubernetes' MPI operator tell them."""
     if nodes := environ.get("SLURM_JOB_NODELIST"):
         return of_slurm(nodes, environ.get("SLURM_TASKS_PER_NODE", "")), "$SLURM_JOB_NODELIST"
@@ -71,7 +71,7 @@ def of_scheduler(environ: Mapping[str, str]) -> tuple[Hosts, str]:
     )  # fmt: skip
 
 
-def read_file(path: Path) -> Hosts:
+def read_file(path: Path) -> Slots:
     """Reads a hostfile of any form; a host on several lines has their slots together.
 
     Raises:
@@ -97,7 +97,7 @@ def read_file(path: Path) -> Hosts:
     return _joined(found)
 
 
-def read_list(text: str) -> Hosts:
+def read_list(text: str) -> Slots:
     """Reads `host1:4,host2:4`; a host without a number has one slot.
 
     Raises:
@@ -111,7 +111,7 @@ def read_list(text: str) -> Hosts:
         raise DataError(CONFIG, "-H", str(error), fix=f"write it like -H {words}") from None
 
 
-def of_slurm(nodes: str, tasks: str) -> Hosts:
+def of_slurm(nodes: str, tasks: str) -> Slots:
     """Reads Slurm's `node[01-03,07],gpu5` and `2(x4),1`.
 
     Raises:
@@ -133,7 +133,7 @@ def of_slurm(nodes: str, tasks: str) -> Hosts:
     return _joined(zip(names, counts, strict=True))
 
 
-def of_lsf(pairs: str) -> Hosts:
+def of_lsf(pairs: str) -> Slots:
     """Reads LSF's `hostA 4 hostB 2`.
 
     Raises:
@@ -149,7 +149,7 @@ def of_lsf(pairs: str) -> Hosts:
         raise _of_variable("LSB_MCPU_HOSTS", str(error)) from None
 
 
-def for_horovodrun(hosts: Hosts) -> str:
+def for_horovodrun(hosts: Slots) -> str:
     """The flag for horovodrun, which takes names and IPv4 addresses only.
 
     Raises:
@@ -158,12 +158,12 @@ def for_horovodrun(hosts: Hosts) -> str:
     return "-H " + ",".join(f"{host}:{slots}" for host, slots in _named(hosts, "horovodrun"))
 
 
-def for_open_mpi(hosts: Hosts) -> str:
+def for_open_mpi(hosts: Slots) -> str:
     """The lines of a hostfile for Open MPI's mpirun, and for horovodrun."""
     return "\n".join(f"{host} slots={slots}" for host, slots in hosts.items())
 
 
-def for_mpich(hosts: Hosts) -> str:
+def for_mpich(hosts: Slots) -> str:
     """The lines of a machinefile for mpiexec of MPICH and Intel MPI.
 
     Raises:
@@ -172,7 +172,7 @@ def for_mpich(hosts: Hosts) -> str:
     return "\n".join(f"{host}:{slots}" for host, slots in _named(hosts, "MPICH"))
 
 
-FORMS: dict[str, Callable[[Hosts], str]] = {
+FORMS: dict[str, Callable[[Slots], str]] = {
     "horovodrun": for_horovodrun, "openmpi": for_open_mpi, "mpich": for_mpich
 }  # fmt: skip
 TITLES = {
@@ -182,7 +182,7 @@ TITLES = {
 }
 
 
-def _named(hosts: Hosts, launcher: str) -> Iterator[tuple[str, int]]:
+def _named(hosts: Slots, launcher: str) -> Iterator[tuple[str, int]]:
     for host, slots in hosts.items():
         if ":" in host:
             raise DataError(
@@ -192,8 +192,8 @@ def _named(hosts: Hosts, launcher: str) -> Iterator[tuple[str, int]]:
         yield host, slots
 
 
-def _joined(found: Iterable[tuple[str, int]]) -> Hosts:
-    hosts: Hosts = {}
+def _joined(found: Iterable[tuple[str, int]]) -> Slots:
+    hosts: Slots = {}
     for host, slots in found:
         hosts[host] = hosts.get(host, 0) + slots
     return hosts
