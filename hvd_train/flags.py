@@ -75,7 +75,7 @@ class Predict(OfRun):
     suspicious: Annotated[Path | None, tyro.conf.arg(metavar="LABELS")] = None
     """List the images of DIR whose given label the run confidently denies. LABELS is a CSV
     `image,label`, as conversion reads it, or `-` where each image lies in a folder of its class."""
-    min_probability: float = 0.9
+    min_probability: float = 0.5
     """With --suspicious: how probable the run's own label must be."""
     sheet: Annotated[Path | None, tyro.conf.arg(metavar="FILE.png")] = None
     """With --suspicious: a picture of the first 200 of them, each with its given label and the

@@ -21,6 +21,10 @@ from hvd_train.data.source import NO_CHARACTER
 from hvd_train.image_files import Preparation
 from hvd_train.predictor import Predictions, Predictor, text_of
 
+MAX_GIVEN = 0.001
+"""How probable a given label may be, at most, to be denied. Of 20 wrong labels among 600 captchas,
+with a model that reads 94 % of them, this found 17 and no right one; 0.9 for the model's own label
+in place of both limits found 13."""
 SHOWN = 200
 """Images on a sheet, at most."""
 
@@ -145,15 +149,18 @@ def denied(
         given = labelled.labels[numbers]
         differs = np.any(own.labels != given, axis=1)
         given_probabilities = predictor.probabilities(own.outputs, given)
+        is_denied = (
+            differs & (own.probabilities >= min_probability) & (given_probabilities <= MAX_GIVEN)
+        )
         found += [
             Denied(
                 labelled.files[numbers[at]], labelled.texts[numbers[at]],
-                round(float(given_probabilities[at]), 6), text_of(own.labels[at], manifest),
+                float(f"{given_probabilities[at]:.3g}"), text_of(own.labels[at], manifest),
                 round(float(own.probabilities[at]), 6),
             )
-            for at in np.flatnonzero(differs & (own.probabilities >= min_probability)).tolist()
+            for at in np.flatnonzero(is_denied).tolist()
         ]  # fmt: skip
-    return sorted(found, key=lambda one: (-one.probability, one.probability_of_given))
+    return sorted(found, key=lambda one: (one.probability_of_given, -one.probability))
 
 
 def write_sheet(path: Path, found: Sequence[Denied], preparation: Preparation) -> None:
