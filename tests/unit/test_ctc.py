@@ -66,6 +66,17 @@ def test_decoding_finds_the_best_path_of_an_allowed_length(
     assert [unfilled(row) for row in found] == expected
 
 
+@pytest.mark.parametrize("levels", [2, 50, 10**6])
+def test_the_best_path_of_all_gives_the_label_that_the_search_does(levels: int) -> None:
+    rng = np.random.default_rng(levels)
+    logits = rng.integers(0, levels, (2000, 8, 4)).astype(np.float32)  # of 2 levels most tie
+    for shortest, longest in ((0, 4), (2, 2), (1, 3)):
+        searched = ctc._best_allowed(logits, shortest, longest)
+        found = ctc.decode(logits, min_length=shortest, max_length=longest)
+        np.testing.assert_array_equal(found, searched)
+    assert ctc._best_of_all(logits, 0, 4)[1].any() == (levels > 2)
+
+
 def test_a_label_shorter_than_the_longest_is_filled_up_at_its_end() -> None:
     logits = np.full((1, 5, 3), -9.0)
     logits[0, :, 2] = 0
