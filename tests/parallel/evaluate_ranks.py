@@ -1,4 +1,4 @@
-"""What one rank does for test_evaluate.py: trains a small run, then evaluates it in many ways.
+"""What one rank does for test_evaluate_runs.py: trains a small run, then evaluates it in many ways.
 
 python evaluate_ranks.py SETS OUT runs under mpirun or alone. All runs are in OUT/runs. What a case
 printed, and its exit code, is in OUT/NAME-RANK.out, .err and .code; eval.json after it, on which
