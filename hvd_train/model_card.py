@@ -144,7 +144,7 @@ def card_of(
         more=BYTES.format(label=LABEL[rule]) if name == "saved_model" else "",
         loading=LOADING[name],
         decoding=f"\n```python\n{decoding.snippet}```\n" if decoding else "",
-        trained_in="" if dtype == "float32" else f"; it was trained in {dtype}",
+        trained_in="" if dtype == "float32" else f"; the accuracy is that of {dtype}",
         tool=manifest.tool, arguments=" ".join(_given(created_from.get("arguments", []))),
         train=_trainer(saved_run), flag="" if averaged else " --no-ema",
         version=data_tools.__version__, tensorflow=tf.__version__, keras=keras.__version__,
