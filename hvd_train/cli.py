@@ -21,6 +21,8 @@ ALONE: dict[str, tuple[str, str, str]] = {
     "export": ("hvd_train.export", "Export", "write a trained model for other programs"),
     "predict": ("hvd_train.predict", "Predict", "read images with a trained run"),
     "hosts": ("hvd_train.hosts", "Hosts", "tell a job's hosts in the form of each launcher"),
+    "report": ("hvd_train.report", "Report", "write a run's report.html, one page that shows all"),
+    "compare": ("hvd_train.compare", "Compare", "print a table of runs and draw their curves"),
 }
 """The same of what one process does."""
 COMMANDS = {**OVER_RANKS, **ALONE}

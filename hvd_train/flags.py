@@ -112,3 +112,36 @@ class Hosts:
     """Print this form alone, for use in a script."""
     debug: bool = False
     """Show tracebacks."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Report(OfRun):
+    """Writes RUN/report.html: figures, curves, mistakes, time and settings of a run on one page."""
+
+    data: Path | None = None
+    """Data set folder; else where the run found it. Without it the page has no mistakes."""
+    split: str | None = None
+    """Split whose mistakes are shown; the run's test split if not given."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Compare:
+    """Prints a table of runs of one task, and draws their evaluations into one picture."""
+
+    runs: Annotated[
+        tuple[Path, ...], tyro.conf.Positional,
+        tyro.conf.arg(metavar="RUN RUN [RUN ...]", help_behavior_hint="(required)"),
+    ]  # fmt: skip
+    """Run folders, such as runs/captcha."""
+    output: Path = Path("compare.svg")
+    """Picture to write, .svg or .png; only one that this command drew is replaced."""
+    task: Annotated[str | None, tyro.conf.arg(metavar="MODULE:NAME")] = None
+    """Of runs of your own task, where it is, such as photos:TASK."""
+    debug: bool = False
+    """Show tracebacks."""
+
+    def __post_init__(self) -> None:
+        if len(set(self.runs)) < max(2, len(self.runs)):
+            raise ValueError("name two runs or more, each once")
+        if self.output.suffix not in (".svg", ".png"):
+            raise ValueError(f"--output is {self.output}; its name must end in .svg or .png")

@@ -18,6 +18,8 @@ from hvd_train import config_files, stop, threads
 from hvd_train.config import TrainConfig
 
 T = TypeVar("T")
+DRAWING = ("jinja2", "matplotlib")
+"""What the extra `report` installs."""
 
 
 def main(argv: Sequence[str], *, prog: str, config_type: type[TrainConfig], task_path: str) -> int:
@@ -119,13 +121,19 @@ def import_trainer(module: str) -> Any:
     """Imports a module that needs TensorFlow and Horovod.
 
     Raises:
-        DataError: CONFIG when one of them isn't installed or doesn't load.
+        DataError: CONFIG when one of them, or what it draws with, isn't installed or doesn't load.
     """
     try:
         return importlib.import_module(module)
     except ImportError as error:
-        if (error.name or "").partition(".")[0] in ("hvd_train", "data_tools"):
+        lacking = (error.name or "").partition(".")[0]
+        if lacking in ("hvd_train", "data_tools"):
             raise
+        if lacking in DRAWING:
+            raise DataError(
+                CONFIG, sys.executable, f"{lacking} isn't installed, which draws reports",
+                fix=f"run make env, or pip install {' '.join(DRAWING)}",
+            ) from error  # fmt: skip
         raise DataError(
             CONFIG, sys.executable, f"TensorFlow with Horovod doesn't load here: {error}",
             fix="run make env, or python tools/build_horovod.py, and use .venv/bin/python",

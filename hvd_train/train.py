@@ -429,6 +429,7 @@ class Loop:
             **record,
             "ranks": self._world.size,
             "global_batch": self._global_batch,
+            "versions": run.versions(),
             **measured,
         }
         if self._best is not None:

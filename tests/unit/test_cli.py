@@ -30,6 +30,8 @@ HELPS = [
     ["hvd_train", "export", "--help"],
     ["hvd_train", "predict", "--help"],
     ["hvd_train", "hosts", "--help"],
+    ["hvd_train", "report", "--help"],
+    ["hvd_train", "compare", "--help"],
 ]
 
 

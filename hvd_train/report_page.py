@@ -1,0 +1,320 @@
+"""The page of `hvd_train report`: what is known of a run, set into its template."""
+
+import base64
+import importlib.resources
+import shlex
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import PurePath
+from typing import Any
+
+import jinja2
+import numpy as np
+from markupsafe import Markup
+
+from data_tools import images
+from data_tools.errors import one_line
+from hvd_train import config_files, history, plots
+from hvd_train.evaluator import label_names
+from hvd_train.history import ELAPSED, Line, evaluated_splits, of_split
+from hvd_train.metric_writer import TRAIN
+from hvd_train.plots import Series
+from hvd_train.saved_run import SavedRun
+from hvd_train.scores import Mistake, Scores
+
+TEMPLATE = "report.html.jinja"
+NUM_CONFUSIONS = 12
+THUMBNAIL = 160
+"""Pixels that a thumbnail is wide at least: smaller images are magnified by a whole number."""
+MAX_STORED = 320
+"""Pixels a side beyond which a thumbnail is scaled down, or the page would be too large."""
+PROGRAMS = {"captcha": ["hvd_train", "captcha"], "classes": ["hvd_train", "cifar"]}
+"""What trains on a kind of data set."""
+PARTS = {
+    "compute": "computation and allreduce", "allreduce_estimate": "of it allreduce, an estimate",
+    "input_wait": "wait for input", "evaluation": "evaluation", "checkpoints": "checkpoints",
+    "summaries": "summaries for TensorBoard",
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Scored:
+    """How a checkpoint reads a split.
+
+    Attributes:
+        step: of the checkpoint.
+        split: its name.
+        scores: the counts and the worst mistakes.
+        pictures: of those mistakes, uint8 [n, H, W, C].
+    """
+
+    step: int
+    split: str
+    scores: Scores
+    pictures: np.ndarray
+
+
+def render(
+    saved: SavedRun, lines: Sequence[Line], result: Line | None, scored: Scored | None,
+    notes: Sequence[str], *, task_path: str | None,
+) -> str:  # fmt: skip
+    """Returns the page.
+
+    Args:
+        saved: the run.
+        lines: what it has measured, at least one.
+        result: its eval.json, if it has ended.
+        scored: how it reads a split, if that could be found out.
+        notes: what is missing, and why.
+        task_path: MODULE:NAME of the user's own task.
+    """
+    environment = jinja2.Environment(
+        autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    environment.filters["clean"] = one_line  # names may hold anything
+    template = importlib.resources.files("hvd_train").joinpath(TEMPLATE).read_text("utf-8")
+    return environment.from_string(template).render(
+        name=saved.folder.resolve().name,
+        metric=saved.task.metric_in_words,
+        status=_status(saved, lines, result),
+        notes=notes,
+        tiles=_tiles(saved, lines, result, scored),
+        curves=_curves(saved, lines),
+        scored=_scored(saved, scored) if scored else None,
+        times=_times(result),
+        settings=_settings(saved),
+        versions=(result or {}).get("versions", {}),
+        manifest=saved.manifest,
+        digest=saved.digest,
+        arguments=_arguments(saved),
+        command=_command(saved, result, task_path),
+    )
+
+
+def _status(saved: SavedRun, lines: Sequence[Line], result: Line | None) -> str:
+    done, total = history.steps_done(lines), history.total_steps(saved)
+    if result is not None and done >= total:
+        state = f"ended after all {total:,} steps"
+    elif result is not None and saved.config.run.early_stop:
+        state = f"stopped early after {done:,} of {total:,} steps"
+    else:
+        state = f"not at its end: {done:,} of {total:,} steps are done"
+    return f"{saved.task.name}, {state}; last measured {lines[-1]['time'][:19]}"
+
+
+def _tiles(
+    saved: SavedRun, lines: Sequence[Line], result: Line | None, scored: Scored | None
+) -> list[tuple[str, str, str]]:
+    """The figures at the head of the page: what, how much, and of what."""
+    done, batch = history.steps_done(lines), saved.config.optim.global_batch
+    steps = f"{history.epoch(saved, done):.4g} epochs of {batch} examples a step"
+    tiles = [("steps", f"{done:,}", steps)]
+    if result is not None:
+        tiles.append(("ranks", f"{result['ranks']}", f"{result['global_batch']} examples a step"))
+    rate = history.examples_per_sec(lines)
+    if rate is not None:
+        tiles.append(("examples/sec", f"{rate:,.0f}", "over all ranks, median of the lines"))
+    tiles.append(
+        ("time", history.duration(lines[-1][ELAPSED]), "from the first step to the last line")
+    )
+    if memory := (result or {}).get("memory_mib"):
+        most = max(peak for _, peak in memory)
+        tiles.append(("memory", f"{most:,} MiB", "the most that a rank has held"))
+    return [*_accuracy(saved, lines, result, scored), *tiles]
+
+
+def _accuracy(
+    saved: SavedRun, lines: Sequence[Line], result: Line | None, scored: Scored | None
+) -> list[tuple[str, str, str]]:
+    """The tile of the newest checkpoint's accuracy, or of the last one that was measured."""
+    words, metric = saved.task.metric_in_words, saved.task.metric
+    if scored is not None:
+        correct, examples = scored.scores.correct, scored.scores.examples
+        step, split = scored.step, scored.split
+    elif result is not None:
+        correct, examples = result["correct"], result["examples"]
+        step, split = result["step"], result["split"]
+    else:
+        evaluated = [line for line in lines if line["split"] != TRAIN and metric in line]
+        return [
+            (words, f"{line[metric]:.3f}", f"of {line['split']} after step {line['step']}")
+            for line in evaluated[-1:]
+        ]
+    of = f"{correct:,} of {examples:,} of {split}, checkpoint of step {step:,}"
+    return [(words, f"{correct / examples:.3f}", of)]
+
+
+def _curves(saved: SavedRun, lines: Sequence[Line]) -> list[tuple[str, Markup]]:
+    """The pictures over epochs, with their titles."""
+
+    def series(
+        name: str, split: str, number: str, color: str = plots.FIRST, *, faint: bool = False
+    ) -> list[Series]:
+        found = of_split(lines, split, number)
+        if split == TRAIN and number == "examples_per_sec":
+            found = found[1:]  # the first step is compiled in its time
+        epochs = [history.epoch(saved, line["step"]) for line in found]
+        values = [line[number] for line in found]
+        return [Series(name, epochs, values, color, faint)] if found else []
+
+    def evaluations(number: str) -> list[Series]:
+        colors = zip(evaluated_splits(lines), (plots.SECOND, plots.INK), strict=False)
+        return [one for split, color in colors for one in series(split, split, number, color)]
+
+    metric = saved.task.metric
+    wanted = {
+        "Loss": [
+            *series("a batch", TRAIN, "cross_entropy", faint=True),
+            *series("training, smoothed", TRAIN, "cross_entropy_smoothed"),
+            *evaluations("loss"),
+        ],
+        saved.task.metric_in_words.capitalize(): [
+            *series("a batch", TRAIN, metric, faint=True),
+            *evaluations(metric),
+        ],
+        "Learning rate": series("learning rate", TRAIN, "learning_rate"),
+        "Examples/sec": series("examples/sec", TRAIN, "examples_per_sec"),
+    }
+    labels = {"Loss": "loss without weight decay"}
+    return [
+        (
+            title,
+            Markup(
+                plots.curves(
+                    drawn, title=f"{title} by epoch", x_label="epoch",
+                    y_label=labels.get(title, title.lower()), log=title == "Loss",
+                    from_zero=title == "Examples/sec",
+                )
+            ),
+        )
+        for title, drawn in wanted.items()
+        if drawn
+    ]  # fmt: skip
+
+
+def _scored(saved: SavedRun, scored: Scored) -> dict[str, Any]:
+    """What the page tells of right and wrong labels."""
+    scores, manifest = scored.scores, saved.manifest
+    names = [one_line(name) for name in label_names(manifest)]
+    there = scores.names[:, 0] > 0
+    what = "class" if manifest.classes is not None else "character"
+    rows = [
+        (name, int(right), int(count), right / count)
+        for name, (count, right) in zip(names, scores.names, strict=True)
+        if count
+    ]
+    bars = plots.bars(
+        [row[0] for row in rows], [1 - row[3] for row in rows],
+        title=f"Errors by {what}", y_label="share read wrong",
+    )  # fmt: skip
+    confusion = scores.confusion
+    picture = ""
+    if confusion.size:
+        title = "Confusion matrix" if there.all() else "Confusion matrix of those that occur"
+        seen = there | (confusion.sum(axis=0) > 0)
+        own = [name for name, is_seen in zip(names, seen, strict=True) if is_seen]
+        picture = plots.matrix(confusion[np.ix_(seen, seen)], own, title=title)
+    return {
+        "step": scored.step,
+        "split": scored.split,
+        "examples": scores.examples,
+        "wrong": scores.examples - scores.correct,
+        "what": what,
+        "names": rows,
+        "positions": [
+            (place + 1, int(right), int(count), right / count)
+            for place, (count, right) in enumerate(scores.positions)
+            if count
+        ]
+        if manifest.label is not None
+        else [],
+        "bars": Markup(bars),
+        "matrix": Markup(picture),
+        "confusions": _confusions(confusion, names),
+        "worst": [
+            _thumbnail(mistake, pixels, of_characters=manifest.label is not None)
+            for mistake, pixels in zip(scores.worst, scored.pictures, strict=True)
+        ],
+    }
+
+
+def _confusions(confusion: np.ndarray, names: Sequence[str]) -> list[tuple[str, str, int, float]]:
+    """The most frequent confusions: truth, guess, how often, and the share of the truth's."""
+    if not confusion.size:
+        return []
+    wrong = confusion * (1 - np.eye(len(confusion), dtype=np.int64))
+    order = np.argsort(-wrong, axis=None, kind="stable")[:NUM_CONFUSIONS]
+    pairs = [divmod(int(place), len(confusion)) for place in order]
+    return [
+        (names[truth], names[guess], int(wrong[truth, guess]),
+         float(wrong[truth, guess] / confusion[truth].sum()))
+        for truth, guess in pairs
+        if wrong[truth, guess]
+    ]  # fmt: skip
+
+
+def _thumbnail(mistake: Mistake, pixels: np.ndarray, *, of_characters: bool) -> dict[str, Any]:
+    """A mistake with its picture."""
+    height, width = pixels.shape[:2]
+    if max(height, width) > MAX_STORED:
+        share = MAX_STORED / max(height, width)
+        pixels = images.resize(pixels, max(1, round(width * share)), max(1, round(height * share)))
+        height, width = pixels.shape[:2]
+    by = max(1, THUMBNAIL // width)
+    return {
+        "truth": one_line(mistake.truth),
+        "guess": one_line(mistake.guess),
+        "characters": marked(mistake, of_characters=of_characters),
+        "probability": mistake.probability,
+        "probability_of_truth": mistake.probability_of_truth,
+        "width": width * by,
+        "height": height * by,
+        "source": "data:image/png;base64," + base64.b64encode(images.encode_png(pixels)).decode(),
+    }
+
+
+def marked(mistake: Mistake, *, of_characters: bool) -> list[tuple[str, bool]]:
+    """The guess in parts, and whether each is wrong; whole where places have no counterparts."""
+    if not of_characters or len(mistake.truth) != len(mistake.guess):
+        return [(one_line(mistake.guess), False)]
+    pairs = zip(mistake.guess, mistake.truth, strict=True)
+    return [(char, char != right) for char, right in pairs]
+
+
+def _times(result: Line | None) -> list[tuple[str, float, float, float]]:
+    """The parts of the time: mean and longest over the ranks in seconds, and share of the whole."""
+    seconds: Sequence[Mapping[str, float]] = (result or {}).get("seconds", [])
+    if not seconds:
+        return []
+    total = statistics.fmean(rank["total"] for rank in seconds)
+    return [
+        (words, mean := statistics.fmean(rank[part] for rank in seconds),
+         max(rank[part] for rank in seconds), mean / total)
+        for part, words in PARTS.items()
+    ]  # fmt: skip
+
+
+def _settings(saved: SavedRun) -> list[tuple[str, Any, Any]]:
+    """Each setting, its value and its default."""
+    defaults = config_files.to_save(type(saved.config)())
+    values = config_files.to_save(saved.config)
+    return [(name, values[name], default) for name, default in defaults.items()]
+
+
+def _arguments(saved: SavedRun) -> list[str]:
+    """The flags that the data set was converted with, without those that say nothing."""
+    arguments: list[str] = saved.manifest.created_from.get("arguments", [])
+    return [text for text in arguments if text.partition("=")[2] not in ("None", "False")]
+
+
+def _command(saved: SavedRun, result: Line | None, task_path: str | None) -> str:
+    """The command that trains the same again, by flags alone."""
+    ranks = result["ranks"] if result is not None else 1
+    launch = [] if ranks == 1 else ["horovodrun", "-np", str(ranks)]
+    program = PROGRAMS[saved.manifest.kind]
+    if task_path is not None:
+        program = ["python", str(PurePath(*task_path.partition(":")[0].split("."))) + ".py"]
+    changed = {name: value for name, value, default in _settings(saved) if value != default}
+    name = f"--name={saved.folder.resolve().name}-again"
+    return shlex.join([*launch, *program, *config_files.flags_of(changed), name])
