@@ -22,7 +22,7 @@ MARK = "hvd_train compare"
 _MARKED_BYTES = 4096
 LINES = ("-", "--", ":", "-.")
 """Tell runs apart whose colors are the same."""
-STYLE = {
+STYLE: dict[Any, Any] = {
     "font.size": 9, "svg.fonttype": "none", "svg.hashsalt": MARK, "text.parse_math": False,
     "axes.grid": True, "grid.alpha": 0.35, "grid.linewidth": 0.6, "axes.spines.top": False,
     "axes.spines.right": False, "legend.frameon": False,
@@ -122,7 +122,7 @@ def _row(run: Compared) -> tuple[str, ...]:
         last = f"{run.evaluations[-1][metric]:.3f} of {run.split}"
     return (
         run.name, str(getattr(config, "model", run.saved.task.name)),
-        str(run.result["ranks"]) if run.result else "-", str(config.optim.global_batch),
+        str((run.result or {}).get("ranks", "-")), str(config.optim.global_batch),
         f"{history.steps_done(run.lines)} of {history.total_steps(run.saved)}", best, last,
         "-" if rate is None else f"{rate:.0f}", history.duration(run.lines[-1][ELAPSED]),
     )  # fmt: skip

@@ -12,7 +12,6 @@ from typing import Any
 from data_tools.errors import INPUT, INTEGRITY, DataError, os_errors
 from hvd_train import run
 from hvd_train.metric_writer import METRICS_FILE, TRAIN
-from hvd_train.run import RESULT_FILE
 from hvd_train.saved_run import SavedRun
 
 Line = dict[str, Any]
@@ -53,7 +52,7 @@ def evaluated_splits(lines: Sequence[Line]) -> list[str]:
 
 def steps_done(lines: Sequence[Line]) -> int:
     """Updates done; a training line bears the number of the one that it precedes."""
-    return max(line["step"] + (line["split"] == TRAIN) for line in lines)
+    return max(int(line["step"]) + (line["split"] == TRAIN) for line in lines)
 
 
 def total_steps(saved: SavedRun) -> int:
@@ -91,25 +90,33 @@ def duration(seconds: float) -> str:
 
 
 def read_result(folder: Path, lines: Sequence[Line]) -> Line | None:
-    """Reads eval.json; None before the run's end, and where it is of before the run went on.
+    """Reads eval.json; None where there is none yet, or it is of before the run went on.
+
+    Only its step is sure to be there: others than the trainer may have written it.
 
     Raises:
         DataError: INTEGRITY when it is damaged.
     """
-    path = folder / RESULT_FILE
+    path = folder / run.RESULT_FILE
     if not path.exists():
         return None
     with os_errors(path):
         data = path.read_bytes()
     try:
         result: Line = json.loads(data)
-        if not all(isinstance(result[name], int) for name in ("step", "examples", "correct")):
-            raise ValueError("its counts are no numbers")
+        step = result["step"]
+        if not isinstance(step, int):
+            raise TypeError("its step is no number")
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise DataError(
             INTEGRITY, path, "it is damaged", fix="bring back a copy, or remove it"
         ) from error
-    return result if result["step"] >= steps_done(lines) else None
+    return result if step >= steps_done(lines) else None
+
+
+def has_ended(result: Line | None) -> bool:
+    """Whether a result is that of a trainer at its end, which alone knows its time."""
+    return result is not None and "seconds" in result
 
 
 def _parse(text: str) -> Line | None:

@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from html import escape
+from typing import Any, Literal
 
 import matplotlib as mpl
 import numpy as np
@@ -27,7 +28,7 @@ LONGEST_NAME = 14
 MAX_TICKS = 62
 MAX_COUNTS = 12
 """Names up to which a matrix shows its counts in its cells."""
-STYLE = {
+STYLE: dict[Any, Any] = {
     "font.size": 8.5, "svg.fonttype": "none", "svg.hashsalt": "hvd-train", "text.parse_math": False,
     "text.color": INK, "axes.labelcolor": INK, "xtick.color": INK, "ytick.color": INK,
     "axes.edgecolor": GRID, "axes.grid": True, "grid.color": GRID, "grid.linewidth": 0.6,
@@ -96,7 +97,7 @@ def bars(names: Sequence[str], values: Sequence[float], *, title: str, y_label: 
     """Draws a bar from 0 on for each name; an svg element."""
     with _figure(height=2.4) as figure:
         axes = figure.subplots()
-        axes.bar(range(len(names)), values, color=FIRST, width=0.75)
+        axes.bar(range(len(names)), values, color=SECOND, width=0.75)
         axes.set(ylabel=y_label, xlim=(-0.7, len(names) - 0.3))
         axes.grid(visible=False, axis="x")
         _name_ticks(axes, names, "x")
@@ -122,7 +123,9 @@ def matrix(counts: np.ndarray, names: Sequence[str], *, title: str) -> str:
     rows, columns = np.nonzero(counts)
     of_row = counts[rows, columns] / counts.sum(axis=1)[rows]
     right = rows == columns
-    strength = np.where(right, of_row, np.sqrt(of_row))
+    shows_counts = len(names) <= MAX_COUNTS
+    faintest, strongest = (0.1, 0.5) if shows_counts else (0.3, 1.0)
+    strength = np.where(right, of_row, np.sqrt(of_row)) * (strongest - faintest) + faintest
     with _figure(height=WIDTH) as figure:
         axes = figure.subplots()
         axes.grid(visible=False)
@@ -131,16 +134,16 @@ def matrix(counts: np.ndarray, names: Sequence[str], *, title: str) -> str:
                 Rectangle((float(column) - 0.5, float(row) - 0.5), 1, 1)
                 for row, column in zip(rows[own], columns[own], strict=True)
             ]
-            colors = [(color, 0.3 + 0.7 * float(share)) for share in strength[own]]
+            colors = [(color, float(alpha)) for alpha in strength[own]]
             axes.add_collection(PatchCollection(cells, facecolors=colors, linewidths=0))
         size = len(names)
         axes.set(xlim=(-0.5, size - 0.5), ylim=(size - 0.5, -0.5), aspect="equal",
                  xlabel="taken for", ylabel="truth")  # fmt: skip
         _name_ticks(axes, names, "x")
         _name_ticks(axes, names, "y")
-        if size <= MAX_COUNTS:
+        if shows_counts:
             for row, column in zip(rows, columns, strict=True):
-                axes.text(column, row, str(counts[row, column]), ha="center", va="center",
+                axes.text(int(column), int(row), str(counts[row, column]), ha="center", va="center",
                           fontsize=7)  # fmt: skip
         mistakes = int(counts.sum() - counts.trace())
         return _inline(
@@ -150,7 +153,7 @@ def matrix(counts: np.ndarray, names: Sequence[str], *, title: str) -> str:
         )  # fmt: skip
 
 
-def _name_ticks(axes: Axes, names: Sequence[str], which: str) -> None:
+def _name_ticks(axes: Axes, names: Sequence[str], which: Literal["x", "y"]) -> None:
     """Names the places of an axis, as many as fit."""
     shown = [name if len(name) <= LONGEST_NAME else name[:LONGEST_NAME] + "…" for name in names]
     places = range(0, len(shown), -(-len(shown) // MAX_TICKS))

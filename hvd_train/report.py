@@ -82,26 +82,24 @@ def score_newest(
 
 def check_like(of_run: Manifest, other: Manifest, folder: Path) -> None:
     """Raises CONFIG unless a data set has images and labels of the form of a run's."""
-    for what, ours, theirs in (
-        ("images of {}", _size(of_run), _size(other)),
-        ("classes {}", of_run.classes, other.classes),
-        ("labels of {}", _labels(of_run), _labels(other)),
-    ):
-        if ours != theirs:
+    for form in (_size, _labels):
+        if form(of_run) != form(other):
             raise DataError(
-                CONFIG, folder, f"{what.format(theirs)}, the run has {what.format(ours)}",
+                CONFIG, folder, f"it has {form(other)}, the run's set {form(of_run)}",
                 fix="name the run's own data set, or one like it, with --data",
             )  # fmt: skip
 
 
 def _size(manifest: Manifest) -> str:
     image = manifest.image
-    return f"{image.width}x{image.height}x{image.channels}"
+    return f"images of {image.width}x{image.height}x{image.channels}"
 
 
 def _labels(manifest: Manifest) -> str:
     label = manifest.label
-    return f"{label.min_length} to {label.max_length} of {label.charset}" if label else "classes"
+    if label is None:
+        return f"classes {', '.join(manifest.classes or ())}"
+    return f"labels of {label.min_length} to {label.max_length} of {label.charset}"
 
 
 def _open(folder: Path, loaded: Manifest, name: str, budget: float) -> Source:

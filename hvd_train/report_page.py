@@ -4,7 +4,7 @@ import base64
 import importlib.resources
 import shlex
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import PurePath
 from typing import Any
@@ -94,9 +94,9 @@ def render(
 
 def _status(saved: SavedRun, lines: Sequence[Line], result: Line | None) -> str:
     done, total = history.steps_done(lines), history.total_steps(saved)
-    if result is not None and done >= total:
+    if done >= total and history.has_ended(result):
         state = f"ended after all {total:,} steps"
-    elif result is not None and saved.config.run.early_stop:
+    elif history.has_ended(result):
         state = f"stopped early after {done:,} of {total:,} steps"
     else:
         state = f"not at its end: {done:,} of {total:,} steps are done"
@@ -110,8 +110,8 @@ def _tiles(
     done, batch = history.steps_done(lines), saved.config.optim.global_batch
     steps = f"{history.epoch(saved, done):.4g} epochs of {batch} examples a step"
     tiles = [("steps", f"{done:,}", steps)]
-    if result is not None:
-        tiles.append(("ranks", f"{result['ranks']}", f"{result['global_batch']} examples a step"))
+    if result is not None and "ranks" in result:
+        tiles.append(("ranks", f"{result['ranks']}", f"{batch} examples a step"))
     rate = history.examples_per_sec(lines)
     if rate is not None:
         tiles.append(("examples/sec", f"{rate:,.0f}", "over all ranks, median of the lines"))
@@ -132,7 +132,7 @@ def _accuracy(
     if scored is not None:
         correct, examples = scored.scores.correct, scored.scores.examples
         step, split = scored.step, scored.split
-    elif result is not None:
+    elif result is not None and "correct" in result:
         correct, examples = result["correct"], result["examples"]
         step, split = result["step"], result["split"]
     else:
@@ -152,7 +152,7 @@ def _curves(saved: SavedRun, lines: Sequence[Line]) -> list[tuple[str, Markup]]:
         name: str, split: str, number: str, color: str = plots.FIRST, *, faint: bool = False
     ) -> list[Series]:
         found = of_split(lines, split, number)
-        if split == TRAIN and number == "examples_per_sec":
+        if number == "examples_per_sec":
             found = found[1:]  # the first step is compiled in its time
         epochs = [history.epoch(saved, line["step"]) for line in found]
         values = [line[number] for line in found]
@@ -162,59 +162,39 @@ def _curves(saved: SavedRun, lines: Sequence[Line]) -> list[tuple[str, Markup]]:
         colors = zip(evaluated_splits(lines), (plots.SECOND, plots.INK), strict=False)
         return [one for split, color in colors for one in series(split, split, number, color)]
 
-    metric = saved.task.metric
-    wanted = {
-        "Loss": [
-            *series("a batch", TRAIN, "cross_entropy", faint=True),
-            *series("training, smoothed", TRAIN, "cross_entropy_smoothed"),
-            *evaluations("loss"),
-        ],
-        saved.task.metric_in_words.capitalize(): [
-            *series("a batch", TRAIN, metric, faint=True),
-            *evaluations(metric),
-        ],
-        "Learning rate": series("learning rate", TRAIN, "learning_rate"),
-        "Examples/sec": series("examples/sec", TRAIN, "examples_per_sec"),
-    }
-    labels = {"Loss": "loss without weight decay"}
+    def picture(title: str, drawn: list[Series], y: str, **look: bool) -> list[tuple[str, Markup]]:
+        if not drawn:
+            return []
+        svg = plots.curves(drawn, title=f"{title} by epoch", x_label="epoch", y_label=y, **look)
+        return [(title, Markup(svg))]
+
+    metric, words = saved.task.metric, saved.task.metric_in_words
+    losses = [
+        *series("a batch", TRAIN, "cross_entropy", faint=True),
+        *series("training, smoothed", TRAIN, "cross_entropy_smoothed"),
+        *evaluations("loss"),
+    ]
+    shares = [*series("a batch", TRAIN, metric, faint=True), *evaluations(metric)]
+    rates = series("learning rate", TRAIN, "learning_rate")
+    speeds = series("examples/sec", TRAIN, "examples_per_sec")
     return [
-        (
-            title,
-            Markup(
-                plots.curves(
-                    drawn, title=f"{title} by epoch", x_label="epoch",
-                    y_label=labels.get(title, title.lower()), log=title == "Loss",
-                    from_zero=title == "Examples/sec",
-                )
-            ),
-        )
-        for title, drawn in wanted.items()
-        if drawn
-    ]  # fmt: skip
+        *picture("Loss", losses, "loss without weight decay", log=True),
+        *picture(words.capitalize(), shares, words),
+        *picture("Learning rate", rates, "learning rate"),
+        *picture("Examples/sec", speeds, "examples/sec", from_zero=True),
+    ]
 
 
 def _scored(saved: SavedRun, scored: Scored) -> dict[str, Any]:
     """What the page tells of right and wrong labels."""
     scores, manifest = scored.scores, saved.manifest
     names = [one_line(name) for name in label_names(manifest)]
-    there = scores.names[:, 0] > 0
     what = "class" if manifest.classes is not None else "character"
-    rows = [
-        (name, int(right), int(count), right / count)
-        for name, (count, right) in zip(names, scores.names, strict=True)
-        if count
-    ]
+    rows = _shares(names, scores.names)
     bars = plots.bars(
         [row[0] for row in rows], [1 - row[3] for row in rows],
         title=f"Errors by {what}", y_label="share read wrong",
     )  # fmt: skip
-    confusion = scores.confusion
-    picture = ""
-    if confusion.size:
-        title = "Confusion matrix" if there.all() else "Confusion matrix of those that occur"
-        seen = there | (confusion.sum(axis=0) > 0)
-        own = [name for name, is_seen in zip(names, seen, strict=True) if is_seen]
-        picture = plots.matrix(confusion[np.ix_(seen, seen)], own, title=title)
     return {
         "step": scored.step,
         "split": scored.split,
@@ -222,21 +202,34 @@ def _scored(saved: SavedRun, scored: Scored) -> dict[str, Any]:
         "wrong": scores.examples - scores.correct,
         "what": what,
         "names": rows,
-        "positions": [
-            (place + 1, int(right), int(count), right / count)
-            for place, (count, right) in enumerate(scores.positions)
-            if count
-        ]
-        if manifest.label is not None
-        else [],
+        "positions": _shares(range(1, len(scores.positions) + 1), scores.positions),
         "bars": Markup(bars),
-        "matrix": Markup(picture),
-        "confusions": _confusions(confusion, names),
+        "matrix": _matrix(scores, names),
+        "confusions": _confusions(scores.confusion, names),
         "worst": [
             _thumbnail(mistake, pixels, of_characters=manifest.label is not None)
             for mistake, pixels in zip(scores.worst, scored.pictures, strict=True)
         ],
     }
+
+
+def _shares(names: Iterable[Any], counts: np.ndarray) -> list[tuple[Any, int, int, float]]:
+    """Of each name that there is: right, how many, and the share."""
+    return [
+        (name, int(right), int(there), right / there)
+        for name, (there, right) in zip(names, counts, strict=True)
+        if there
+    ]
+
+
+def _matrix(scores: Scores, names: Sequence[str]) -> Markup:
+    """The picture of the confusion matrix, of the names that occur; empty if none is counted."""
+    if not scores.confusion.size:
+        return Markup()
+    seen = (scores.confusion.sum(axis=0) > 0) | (scores.confusion.sum(axis=1) > 0)
+    own = [name for name, is_seen in zip(names, seen, strict=True) if is_seen]
+    counts = scores.confusion[np.ix_(seen, seen)]
+    return Markup(plots.matrix(counts, own, title="Confusion matrix"))
 
 
 def _confusions(confusion: np.ndarray, names: Sequence[str]) -> list[tuple[str, str, int, float]]:
@@ -262,6 +255,7 @@ def _thumbnail(mistake: Mistake, pixels: np.ndarray, *, of_characters: bool) -> 
         pixels = images.resize(pixels, max(1, round(width * share)), max(1, round(height * share)))
         height, width = pixels.shape[:2]
     by = max(1, THUMBNAIL // width)
+    png = images.encode_png(pixels[:, :, 0] if pixels.shape[2] == 1 else pixels)
     return {
         "truth": one_line(mistake.truth),
         "guess": one_line(mistake.guess),
@@ -270,7 +264,7 @@ def _thumbnail(mistake: Mistake, pixels: np.ndarray, *, of_characters: bool) -> 
         "probability_of_truth": mistake.probability_of_truth,
         "width": width * by,
         "height": height * by,
-        "source": "data:image/png;base64," + base64.b64encode(images.encode_png(pixels)).decode(),
+        "source": "data:image/png;base64," + base64.b64encode(png).decode(),
     }
 
 
@@ -310,7 +304,7 @@ def _arguments(saved: SavedRun) -> list[str]:
 
 def _command(saved: SavedRun, result: Line | None, task_path: str | None) -> str:
     """The command that trains the same again, by flags alone."""
-    ranks = result["ranks"] if result is not None else 1
+    ranks = (result or {}).get("ranks", 1)
     launch = [] if ranks == 1 else ["horovodrun", "-np", str(ranks)]
     program = PROGRAMS[saved.manifest.kind]
     if task_path is not None:

@@ -9,6 +9,7 @@ The run folder:
               checkpoints/step-00001000/
               best/checkpoints/step-00000800/   the best on the validation split, --keep-best
               eval.json        the last checkpoint, evaluated once; see results.py
+              report.html      by hvd_train report
 """
 
 import contextlib

@@ -8,6 +8,7 @@ import json
 import os
 import shutil
 import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,6 +21,14 @@ FLAGS = (
     "--host-resolver-rules=MAP * ~NOTFOUND", "--disable-background-networking",
     "--disable-component-update", "--no-first-run", "--hide-scrollbars", "--disable-dev-shm-usage",
 )  # fmt: skip
+
+# The browser reads descriptor 3 and writes 4.
+AT_3_AND_4 = """
+import os, sys
+for own, descriptor in zip((3, 4), [os.dup(int(word)) for word in sys.argv[1:3]]):
+    os.dup2(descriptor, own)
+os.execv(sys.argv[3], sys.argv[3:])
+"""
 
 
 def find() -> str | None:
@@ -105,12 +114,11 @@ def open_browser(program: str, profile: Path) -> Iterator[Page]:
     """Starts a browser with a profile of its own, and ends it."""
     to_browser, from_browser = os.pipe(), os.pipe()
 
-    # It reads descriptor 3 and writes 4.
-    joined = f'exec "$0" "$@" 3<&{to_browser[0]} 4>&{from_browser[1]}'
+    ours = (to_browser[0], from_browser[1])
     process = subprocess.Popen(
-        ["sh", "-c", joined, program, *FLAGS, f"--user-data-dir={profile}"],
-        pass_fds=(to_browser[0], from_browser[1]),
-        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+        [sys.executable, "-c", AT_3_AND_4, *map(str, ours), program, *FLAGS,
+         f"--user-data-dir={profile}"],
+        pass_fds=ours, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
     )  # fmt: skip
     try:
         os.close(to_browser[0])
