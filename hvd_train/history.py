@@ -52,7 +52,8 @@ def evaluated_splits(lines: Sequence[Line]) -> list[str]:
 
 def steps_done(lines: Sequence[Line]) -> int:
     """Updates done; a training line bears the number of the one that it precedes."""
-    return max(int(line["step"]) + (line["split"] == TRAIN) for line in lines)
+    done: int = max(line["step"] + (line["split"] == TRAIN) for line in lines)
+    return done
 
 
 def total_steps(saved: SavedRun) -> int:
