@@ -36,7 +36,7 @@ class Compared:
     name: str
     saved: SavedRun
     lines: list[Line]
-    result: Line | None
+    result: Line
     split: str
     evaluations: list[Line]
 
@@ -74,7 +74,7 @@ def read(folder: Path, own_task: Any, among: Sequence[Path]) -> Compared:
     """
     saved = saved_run.open_run(folder, own_task)
     lines = history.read_lines(folder)
-    result = history.read_result(folder, lines)
+    result = history.result_of(folder, lines)
     data = saved.config.data
     split = data.validation_split or data.test_split
     is_only = sum(other.name == folder.name for other in among) == 1
@@ -122,7 +122,7 @@ def _row(run: Compared) -> tuple[str, ...]:
         last = f"{run.evaluations[-1][metric]:.3f} of {run.split}"
     return (
         run.name, str(getattr(config, "model", run.saved.task.name)),
-        str((run.result or {}).get("ranks", "-")), str(config.optim.global_batch),
+        str(run.result.get("ranks", "-")), str(config.optim.global_batch),
         f"{history.steps_done(run.lines)} of {history.total_steps(run.saved)}", best, last,
         "-" if rate is None else f"{rate:.0f}", history.duration(run.lines[-1][ELAPSED]),
     )  # fmt: skip

@@ -1,4 +1,4 @@
-"""What a run has measured so far: the lines of its metrics.jsonl, and its eval.json."""
+"""What a run has measured so far: the lines of its metrics.jsonl, and its result."""
 
 import datetime
 import itertools
@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from data_tools.errors import INPUT, INTEGRITY, DataError, os_errors
-from hvd_train import run
+from data_tools.errors import INPUT, DataError, os_errors
+from hvd_train import results, run
 from hvd_train.metric_writer import METRICS_FILE, TRAIN
 from hvd_train.saved_run import SavedRun
 
@@ -90,34 +90,10 @@ def duration(seconds: float) -> str:
     return text.replace(" ", "\N{NO-BREAK SPACE}")
 
 
-def read_result(folder: Path, lines: Sequence[Line]) -> Line | None:
-    """Reads eval.json; None where there is none yet, or it is of before the run went on.
-
-    Only its step is sure to be there: others than the trainer may have written it.
-
-    Raises:
-        DataError: INTEGRITY when it is damaged.
-    """
-    path = folder / run.RESULT_FILE
-    if not path.exists():
-        return None
-    with os_errors(path):
-        data = path.read_bytes()
-    try:
-        result: Line = json.loads(data)
-        step = result["step"]
-        if not isinstance(step, int):
-            raise TypeError("its step is no number")
-    except (ValueError, KeyError, TypeError, RecursionError) as error:
-        raise DataError(
-            INTEGRITY, path, "it is damaged", fix="bring back a copy, or remove it"
-        ) from error
-    return result if step >= steps_done(lines) else None
-
-
-def has_ended(result: Line | None) -> bool:
-    """Whether a result is that of a trainer at its end, which alone knows its time."""
-    return result is not None and "seconds" in result
+def result_of(folder: Path, lines: Sequence[Line]) -> Line:
+    """What eval.json says; nothing where there is none, or it is of before the run went on."""
+    found = results.read(folder)
+    return found if found and found["step"] >= steps_done(lines) else {}
 
 
 def _parse(text: str) -> Line | None:

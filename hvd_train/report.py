@@ -7,10 +7,10 @@ import numpy as np
 from data_tools import datasets
 from data_tools import manifest as manifests
 from data_tools.durable import write_atomically
-from data_tools.errors import CONFIG, DataError, os_errors
-from data_tools.manifest import Manifest
-from hvd_train import checkpoint, history, report_page, run, saved_run, start
-from hvd_train.data.source import Source, open_source
+from data_tools.errors import DataError, os_errors
+from hvd_train import history, report_page, run, saved_run, start
+from hvd_train.checkpoint import Checkpoint
+from hvd_train.dist import World
 from hvd_train.flags import Report
 from hvd_train.predictor import Predictor
 from hvd_train.report_page import Scored
@@ -19,6 +19,7 @@ from hvd_train.scores import score
 
 FILE = "report.html"
 NUM_WORST = 24
+ALONE = World(rank=0, size=1, local_rank=0, local_size=1)
 
 
 def main(command: Report) -> None:
@@ -26,12 +27,13 @@ def main(command: Report) -> None:
     own_task = start.import_task(command.task) if command.task else None
     saved = saved_run.open_run(command.run, own_task)
     lines = history.read_lines(saved.folder)
-    result = history.read_result(saved.folder, lines)
+    result = history.result_of(saved.folder, lines)
     notes, scored = list[str](), None
-    if checkpoint.saved_steps(saved.folder):
-        scored = score_newest(saved, command.data, command.split, notes)
-    else:
+    newest = saved_run.newest_if_any(saved, skipped=notes)
+    if newest is None:
         notes.append("The run has no checkpoint yet, so its mistakes aren't shown.")
+    else:
+        scored = score_split(saved, newest, command.data, command.split, notes)
     page = report_page.render(saved, lines, result, scored, notes, task_path=command.task)
     path = saved.folder / FILE
     with os_errors(path):
@@ -39,13 +41,14 @@ def main(command: Report) -> None:
     print(path, *notes, sep="\n")
 
 
-def score_newest(
-    saved: SavedRun, data: Path | None, split: str | None, notes: list[str]
+def score_split(
+    saved: SavedRun, newest: Checkpoint, data: Path | None, split: str | None, notes: list[str]
 ) -> Scored | None:
-    """Reads a split by the newest checkpoint's moving averages.
+    """Reads a split by a checkpoint's moving averages.
 
     Args:
         saved: the run.
+        newest: its checkpoint.
         data: the data set's folder, if the user names one; else it is looked for where the run
             had it, and needn't be there.
         split: its name; the run's test split if None.
@@ -53,7 +56,7 @@ def score_newest(
 
     Raises:
         DataError: CONFIG when the data set isn't like the run's or has no such split, INTEGRITY
-            when it or every checkpoint is damaged.
+            when it is damaged.
     """
     where, task = data or saved.config.data.data, saved.task
     try:
@@ -67,46 +70,13 @@ def score_newest(
         )
         return None
     loaded = manifests.load(folder)
-    check_like(saved.manifest, loaded, folder)
+    run.check_kind(task, loaded, folder)
     if manifests.digest(folder) != saved.digest:
         notes.append(f"{folder} isn't the data set that the run was trained on, but one like it.")
     name = split or saved.config.data.test_split
-    source = _open(folder, loaded, name, saved.config.data.memory_budget)
-    newest = saved_run.newest(saved, skipped=notes)
+    source = saved_run.open_split(saved, folder, loaded, name, ALONE)
     task_model = saved.build()
     saved.load(task_model, newest)
-    scores = score(Predictor(task_model), source, loaded, num_worst=NUM_WORST)
+    scores = score(Predictor(task_model), source, saved.manifest, num_worst=NUM_WORST)
     pictures = source.gather(np.array([one.example for one in scores.worst], np.int64)).images
     return Scored(newest.step, name, scores, pictures)
-
-
-def check_like(of_run: Manifest, other: Manifest, folder: Path) -> None:
-    """Raises CONFIG unless a data set has images and labels of the form of a run's."""
-    for form in (_size, _labels):
-        if form(of_run) != form(other):
-            raise DataError(
-                CONFIG, folder, f"it has {form(other)}, the run's set {form(of_run)}",
-                fix="name the run's own data set, or one like it, with --data",
-            )  # fmt: skip
-
-
-def _size(manifest: Manifest) -> str:
-    image = manifest.image
-    return f"images of {image.width}x{image.height}x{image.channels}"
-
-
-def _labels(manifest: Manifest) -> str:
-    label = manifest.label
-    if label is None:
-        return f"classes {', '.join(manifest.classes or ())}"
-    return f"labels of {label.min_length} to {label.max_length} of {label.charset}"
-
-
-def _open(folder: Path, loaded: Manifest, name: str, budget: float) -> Source:
-    split = loaded.split(name, folder)
-    manifests.check_sizes(folder, split)
-    for shard in split.shards:
-        manifests.check_hash(folder, shard)
-    source = open_source(folder, loaded, name, budget=budget * 2**30)
-    run.check_not_empty("--split", name, source, folder)
-    return source

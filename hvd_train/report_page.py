@@ -15,7 +15,7 @@ from markupsafe import Markup
 
 from data_tools import images
 from data_tools.errors import one_line
-from hvd_train import config_files, history, plots
+from hvd_train import config_files, history, plots, results
 from hvd_train.evaluator import label_names
 from hvd_train.history import ELAPSED, Line, evaluated_splits, of_split
 from hvd_train.metric_writer import TRAIN
@@ -56,7 +56,7 @@ class Scored:
 
 
 def render(
-    saved: SavedRun, lines: Sequence[Line], result: Line | None, scored: Scored | None,
+    saved: SavedRun, lines: Sequence[Line], result: Line, scored: Scored | None,
     notes: Sequence[str], *, task_path: str | None,
 ) -> str:  # fmt: skip
     """Returns the page.
@@ -64,7 +64,7 @@ def render(
     Args:
         saved: the run.
         lines: what it has measured, at least one.
-        result: its eval.json, if it has ended.
+        result: what its eval.json says, if there is one.
         scored: how it reads a split, if that could be found out.
         notes: what is missing, and why.
         task_path: MODULE:NAME of the user's own task.
@@ -84,7 +84,7 @@ def render(
         scored=_scored(saved, scored) if scored else None,
         times=_times(result),
         settings=_settings(saved),
-        versions=(result or {}).get("versions", {}),
+        versions=result.get("versions", {}),
         manifest=saved.manifest,
         digest=saved.digest,
         arguments=_arguments(saved),
@@ -92,11 +92,11 @@ def render(
     )
 
 
-def _status(saved: SavedRun, lines: Sequence[Line], result: Line | None) -> str:
+def _status(saved: SavedRun, lines: Sequence[Line], result: Line) -> str:
     done, total = history.steps_done(lines), history.total_steps(saved)
-    if done >= total and history.has_ended(result):
+    if done >= total and results.OF_TRAINER in result:
         state = f"ended after all {total:,} steps"
-    elif history.has_ended(result):
+    elif results.OF_TRAINER in result:
         state = f"stopped early after {done:,} of {total:,} steps"
     else:
         state = f"not at its end: {done:,} of {total:,} steps are done"
@@ -104,13 +104,13 @@ def _status(saved: SavedRun, lines: Sequence[Line], result: Line | None) -> str:
 
 
 def _tiles(
-    saved: SavedRun, lines: Sequence[Line], result: Line | None, scored: Scored | None
+    saved: SavedRun, lines: Sequence[Line], result: Line, scored: Scored | None
 ) -> list[tuple[str, str, str]]:
     """The figures at the head of the page: what, how much, and of what."""
     done, batch = history.steps_done(lines), saved.config.optim.global_batch
     steps = f"{history.epoch(saved, done):.4g} epochs of {batch} examples a step"
     tiles = [("steps", f"{done:,}", steps)]
-    if result is not None and "ranks" in result:
+    if "ranks" in result:
         tiles.append(("ranks", f"{result['ranks']}", f"{batch} examples a step"))
     rate = history.examples_per_sec(lines)
     if rate is not None:
@@ -118,21 +118,21 @@ def _tiles(
     tiles.append(
         ("time", history.duration(lines[-1][ELAPSED]), "from the first step to the last line")
     )
-    if memory := (result or {}).get("memory_mib"):
+    if memory := result.get("memory_mib"):
         most = max(peak for _, peak in memory)
         tiles.append(("memory", f"{most:,} MiB", "the most that a rank has held"))
     return [*_accuracy(saved, lines, result, scored), *tiles]
 
 
 def _accuracy(
-    saved: SavedRun, lines: Sequence[Line], result: Line | None, scored: Scored | None
+    saved: SavedRun, lines: Sequence[Line], result: Line, scored: Scored | None
 ) -> list[tuple[str, str, str]]:
     """The tile of the newest checkpoint's accuracy, or of the last one that was measured."""
     words, metric = saved.task.metric_in_words, saved.task.metric
     if scored is not None:
         correct, examples = scored.scores.correct, scored.scores.examples
         step, split = scored.step, scored.split
-    elif result is not None and "correct" in result:
+    elif "correct" in result:
         correct, examples = result["correct"], result["examples"]
         step, split = result["step"], result["split"]
     else:
@@ -276,9 +276,9 @@ def marked(mistake: Mistake, *, of_characters: bool) -> list[tuple[str, bool]]:
     return [(char, char != right) for char, right in pairs]
 
 
-def _times(result: Line | None) -> list[tuple[str, float, float, float]]:
+def _times(result: Line) -> list[tuple[str, float, float, float]]:
     """The parts of the time: mean and longest over the ranks in seconds, and share of the whole."""
-    seconds: Sequence[Mapping[str, float]] = (result or {}).get("seconds", [])
+    seconds: Sequence[Mapping[str, float]] = result.get("seconds", [])
     if not seconds:
         return []
     total = statistics.fmean(rank["total"] for rank in seconds)
@@ -302,9 +302,9 @@ def _arguments(saved: SavedRun) -> list[str]:
     return [text for text in arguments if text.partition("=")[2] not in ("None", "False")]
 
 
-def _command(saved: SavedRun, result: Line | None, task_path: str | None) -> str:
+def _command(saved: SavedRun, result: Line, task_path: str | None) -> str:
     """The command that trains the same again, by flags alone."""
-    ranks = (result or {}).get("ranks", 1)
+    ranks = result.get("ranks", 1)
     launch = [] if ranks == 1 else ["horovodrun", "-np", str(ranks)]
     program = PROGRAMS[saved.manifest.kind]
     if task_path is not None:

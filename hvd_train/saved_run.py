@@ -1,15 +1,17 @@
 """A run that was trained: what it was, and its weights, without its data set."""
 
+import dataclasses
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from data_tools import manifest as manifests
-from data_tools.errors import INPUT, INTEGRITY, DataError
+from data_tools.errors import CONFIG, INPUT, INTEGRITY, DataError
 from data_tools.manifest import Manifest
 from hvd_train import checkpoint, config_files, dist, run
 from hvd_train.checkpoint import Checkpoint
 from hvd_train.config import TrainConfig
+from hvd_train.data.source import Source, check_own_hashes, open_source
 from hvd_train.dist import World
 from hvd_train.task import BUILT_IN, Task, TaskModel
 from hvd_train.weights import assign, by_path
@@ -154,3 +156,42 @@ def _restore_while_others_write(folder: Path, skipped: list[str]) -> Checkpoint 
             if damage is not None:
                 raise damage
             return saved
+
+
+def open_split(saved: SavedRun, folder: Path, loaded: Manifest, split: str, world: World) -> Source:
+    """Opens a split of a data set whose examples the run's model can be given.
+
+    Raises:
+        DataError: CONFIG when its images or labels are others than the run's, or it has no such
+            split or no example in it; INTEGRITY when it is damaged.
+    """
+    check_fits(saved, folder, loaded)
+    only = {split: loaded.split(split, folder)}
+    # Labels as long as the run's longest, since the model's are.
+    seen = dataclasses.replace(loaded, splits=only, label=saved.manifest.label)
+    check_own_hashes(folder, seen, local_rank=world.local_rank, local_size=world.local_size)
+    source = open_source(folder, seen, split, budget=saved.config.data.memory_budget * 2**30)
+    run.check_not_empty("--split", split, source, folder)
+    return source
+
+
+def check_fits(saved: SavedRun, folder: Path, loaded: Manifest) -> None:
+    """Raises CONFIG unless a data set has the run's images and labels."""
+    own, other = saved.manifest, loaded
+    fix = "name another data set with --data"
+    if own.label and other.label:
+        run.check_charset(own.label.charset, other.label.charset, saved.folder, fix=fix)
+    sizes = [f"{m.image.width}x{m.image.height}x{m.image.channels}" for m in (own, other)]
+    if sizes[0] != sizes[1]:
+        raise DataError(CONFIG, folder, f"images of {sizes[1]}, the run's are {sizes[0]}", fix=fix)
+    if own.classes != other.classes:
+        raise DataError(CONFIG, folder, "its classes are not the run's", fix=fix)
+    if own.label and other.label:
+        low, high = own.label.min_length, own.label.max_length
+        if not low <= other.label.min_length <= other.label.max_length <= high:
+            raise DataError(
+                CONFIG, folder,
+                f"labels of {other.label.min_length} to {other.label.max_length} characters, the "
+                f"run's have {low} to {high}",
+                fix=fix,
+            )  # fmt: skip

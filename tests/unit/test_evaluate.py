@@ -9,9 +9,10 @@ import pytest
 
 from data_tools.errors import DataError
 from data_tools.manifest import ImageSpec, LabelSpec
-from hvd_train.evaluate import check_fits, table, told
+from hvd_train.evaluate import table, told
 from hvd_train.evaluator import Evaluation
 from hvd_train.results import AVERAGES, WEIGHTS
+from hvd_train.saved_run import check_fits
 from hvd_train.task import CIFAR
 
 IMAGE = ImageSpec(height=32, width=32, channels=3, encoding="raw")

@@ -211,15 +211,14 @@ def test_what_can_not_be_reported_is_one_line_and_leaves_no_page(
     write_set(small, train=texts(4), test=texts(4), size=(12, 80))
     digits = tmp_path / "digits"
     write_set(digits, train=["0123"], test=["0123"], charset="0123456789")
-    fix = "name the run's own data set, or one like it, with --data"
+    fix = "name another data set with --data"
     expected = {
         "CONFIG: captcha: no split 'best'; the splits are train, test": {"split": "best"},
-        f"CONFIG: {small}: it has images of 80x12x3, the run's set images of 80x20x3; "
-        f"{fix}": {"data": small},
-        f"CONFIG: {digits}: it has labels of 4 to 4 of 0123456789, the run's set labels of 4 "
-        f"to 4 of ABCDEFGHIJKLMNOPQRSTUVWXYZ; {fix}": {"data": digits},
-        f"CONFIG: {place / 'classes'}: it has images of 32x32x3, the run's set images of 80x20x3; "
-        f"{fix}": {"data": place / "classes"},
+        f"CONFIG: {small}: images of 80x12x3, the run's are 80x20x3; {fix}": {"data": small},
+        f"CONFIG: {run}: the checkpoint's charset is 'ABCDEFGHIJKLMNOPQRSTUVWXYZ', the data set's "
+        f"is '0123456789'; {fix}": {"data": digits},
+        f"CONFIG: {place / 'classes'}: a data set of kind classes, captcha needs captcha; name "
+        "another with --data": {"data": place / "classes"},
         f"CONFIG: {tmp_path / 'none'}: no data set there; make one: data_tools make-captcha "
         "captcha-images; data_tools captcha-to-tfrecord captcha-images captcha-images/labels.csv "
         "datasets/captcha": {"data": tmp_path / "none"},
