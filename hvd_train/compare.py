@@ -78,8 +78,9 @@ def read(folder: Path, own_task: Any, among: Sequence[Path]) -> Compared:
     data = saved.config.data
     split = data.validation_split or data.test_split
     is_only = sum(other.name == folder.name for other in among) == 1
+    name = one_line(folder.name if is_only else str(folder))
     return Compared(
-        folder.name if is_only else str(folder), saved, lines, result, split,
+        name, saved, lines, result, split,
         history.of_split(lines, split, saved.task.metric),
     )  # fmt: skip
 
