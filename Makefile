@@ -24,6 +24,7 @@ help:
 	@echo "make full-disk    convert to disks of 32 sizes, as root"
 	@echo "make rank-accuracy  train CIFAR-10 on 1, 2 and 4 ranks; takes a quarter of an hour"
 	@echo "make rank-grid    train on 1 to 41 examples, several batches and 1 to 4 ranks"
+	@echo "make soak    break runs over two hosts in 8 ways, 20 times each, as root; takes hours"
 	@echo "make memory-slope train 6,000 steps on 2 ranks and tell how their memory grows"
 
 env: .venv/ready
@@ -79,3 +80,6 @@ rank-grid: env
 
 memory-slope: env
 	$(BIN)/python benchmarks/memory_slope.py --save
+
+soak: env
+	$(BIN)/python benchmarks/soak.py --save

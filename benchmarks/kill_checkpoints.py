@@ -283,10 +283,10 @@ def children(pid: int) -> list[int]:
     return [int(n) for n in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
 
-def bits(run: Path) -> dict[str, bytes]:
+def bits(run: Path, steps: int = STEPS) -> dict[str, bytes]:
     """All that must be the same at the end of a run: arrays, best evaluation and losses."""
     newest = checkpoint.restore_newest(run, skipped=[])
-    assert newest is not None and newest.step == STEPS
+    assert newest is not None and newest.step == steps
     arrays = {
         f"{name}/{k}": v.tobytes() for name in ARRAYS for k, v in getattr(newest, name).items()
     }

@@ -19,6 +19,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 SSHD = "/usr/sbin/sshd"
 TOOLS = ("ip", "tc", "unshare", "nsenter", "setpriv", "ssh", "ssh-keygen", SSHD)
+NAMES = ("host1", "host2")
 DIES_WITH_US = ("setpriv", "--pdeathsig", "SIGKILL")
 SWITCH = "ip link add switch type bridge && ip link set switch up && echo ready && exec sleep inf"
 # Arguments: the host's name, its folder, what is mounted as `local`, and the folders under /tmp
@@ -190,12 +191,15 @@ def missing() -> list[str]:
 
 
 @contextlib.contextmanager
-def cluster(folder: Path, names: Sequence[str] = ("host1", "host2")) -> Iterator[Cluster]:
+def cluster(
+    folder: Path, names: Sequence[str] = NAMES, shared: Sequence[Path] = ()
+) -> Iterator[Cluster]:
     """Starts the hosts and ends them, with all that runs there.
 
     Args:
         folder: a new folder for what is the cluster's own.
         names: of the hosts.
+        shared: folders that all hosts see, if they lie under /tmp: others they do anyway.
     """
     made = Cluster(folder)
     made.local.mkdir(parents=True)
@@ -203,20 +207,27 @@ def cluster(folder: Path, names: Sequence[str] = ("host1", "host2")) -> Iterator
     with contextlib.ExitStack() as stack:
         switch = stack.enter_context(_ready([*DIES_WITH_US, "unshare", "-n", "sh", "-c", SWITCH]))
         for number, name in enumerate(names, 1):
-            made.hosts.append(stack.enter_context(_host(made, name, number, switch, names)))
+            host = _host(made, name, number, switch, names, shared)
+            made.hosts.append(stack.enter_context(host))
         yield made
 
 
 @contextlib.contextmanager
 def _host(
-    made: Cluster, name: str, number: int, switch: int, names: Sequence[str]
+    made: Cluster,
+    name: str,
+    number: int,
+    switch: int,
+    names: Sequence[str],
+    shared: Sequence[Path],
 ) -> Iterator[Host]:
     folder = made.folder / name
     (folder / "disk").mkdir()
     (folder / "hosts").write_text(
         "127.0.0.1 localhost\n" + "".join(f"10.77.0.{i} {n}\n" for i, n in enumerate(names, 1))
     )
-    kept = [path for path in (made.folder, ROOT, Path(sys.prefix)) if path.is_relative_to("/tmp")]
+    seen = (made.folder, ROOT, Path(sys.prefix), *shared)
+    kept = [path for path in seen if path.is_relative_to("/tmp")]
     command = [
         *DIES_WITH_US, "unshare", "-m", "-u", "-i", "-n", "-p", "--mount-proc", "--fork",
         "--kill-child", "sh", "-c", HOST, "sh", name, folder, made.local, *kept,

@@ -16,6 +16,7 @@ import contextlib
 import dataclasses
 import os
 import platform
+import socket
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -124,8 +125,8 @@ def open_data(task: Task, settings: TrainConfig, world: World) -> Data:
     """Opens the splits, checked whole, the same on all ranks, and large enough; a collective.
 
     Raises:
-        DataError: CONFIG without a data set or with a batch that doesn't fit it, INTEGRITY when it
-            is damaged or differs between ranks.
+        DataError: CONFIG without a data set or with a batch that doesn't fit it, HOST when only
+            some hosts have it, INTEGRITY when it is damaged or differs between ranks.
     """
     # A plan writes nothing, so it tells how to make the data set instead.
     make = None if settings.run.plan else task.make_data
@@ -167,7 +168,7 @@ def find_data(
     """
     # The chief first, since hosts may share a disk, then one rank of each host that still has none.
     for makes in (world.is_chief, world.local_rank == 0):
-        with dist.agreed(world):
+        with dist.agreed(world), _another_host_has_it(world):
             if makes:
                 datasets.locate(task.name, flag, task.how_to_make_data, make)
     with dist.agreed(world):
@@ -180,6 +181,20 @@ def find_data(
         fix="give every host a copy of the same data set",
     )  # fmt: skip
     return folder, loaded, digest
+
+
+@contextlib.contextmanager
+def _another_host_has_it(world: World) -> Iterator[None]:
+    """Makes HOST of a missing data set where the chief, which comes first, has found it."""
+    try:
+        yield
+    except DataError as error:
+        if world.is_chief or error.kind is not CONFIG:
+            raise
+        raise DataError(
+            HOST, socket.gethostname(), error.where, f"{error.reason}; the chief's host has one",
+            fix="copy it from there, to the same path",
+        ) from error  # fmt: skip
 
 
 def check_kind(task: Task, loaded: Manifest, folder: Path) -> None:

@@ -23,27 +23,20 @@ def cluster(tmp_path: Path) -> Iterator[Cluster]:
 
 
 @pytest.fixture(scope="session")
-def run_on(run_cli: Callable[..., Any], home: Path) -> Callable[..., Any]:
+def run_on(run_cli: Callable[..., Any]) -> Callable[..., Any]:
     """`run_on(host, args, env=, timeout=120)` runs a command there and returns its Result.
 
-    The host's shell has activated the environment of this project, and allows Open MPI to be root.
+    The host's shell has activated the environment of this project, and lets root run mpirun.
     """
 
-    def run(host: Host, args: Sequence[object], env: dict[str, str] | None = None, **options: Any):
-        return run_cli(host.command(args), env={**shell_env(home), **(env or {})}, **options)
+    def run(
+        host: Host, args: Sequence[object], env: dict[str, str | None] | None = None, **options: Any
+    ) -> Any:
+        shell = {
+            "PATH": f"{BIN}{os.pathsep}{os.environ.get('PATH', os.defpath)}",
+            "HOME": str(host.folder),  # where horovodrun remembers interfaces
+            "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+        }  # fmt: skip
+        return run_cli(host.command(args), env={**shell, **(env or {})}, **options)
 
     return run
-
-
-@pytest.fixture(scope="session")
-def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where launchers keep what they remember."""
-    return tmp_path_factory.mktemp("home")
-
-
-def shell_env(home: Path) -> dict[str, str]:
-    """Variables of a user's shell that has activated the environment of this project."""
-    return {
-        "PATH": f"{BIN}{os.pathsep}{os.environ.get('PATH', os.defpath)}", "HOME": str(home),
-        "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
-    }  # fmt: skip
