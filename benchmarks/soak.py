@@ -47,6 +47,14 @@ PATIENCE = 60.0
 """Seconds after which they never will."""
 FARTHEST = 60
 """Steps from a fault to the next, at most."""
+# After what time mpirun gives up on a silent host: what tools/build_horovod.py sets to suit the
+# default limit of the watchdog, which must speak first, here suits LIMIT.
+SOON = {
+    "OMPI_MCA_plm_rsh_args": "-o ServerAliveInterval=2 -o ServerAliveCountMax=4",
+    "OMPI_MCA_oob_tcp_keepalive_time": "3",
+    "OMPI_MCA_oob_tcp_keepalive_intvl": "2",
+    "OMPI_MCA_oob_tcp_keepalive_probes": "3",
+}
 SCRIPT = ["python", "hvd_train/captcha.py"]
 HOSTS = ["-np", "2", "-H", "host1:1,host2:1"]
 LAUNCHERS = {
@@ -241,7 +249,7 @@ def missing(text: str, fault: str, before: int) -> list[str]:
 def shell(folder: Path) -> dict[str, str]:
     """The variables of a shell with this environment, where root may run mpirun."""
     root = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
-    return {**environment(), **root, "HOME": str(folder)}
+    return {**environment(), **root, **SOON, "HOME": str(folder)}
 
 
 def child_of(process: "subprocess.Popen[bytes]") -> int:

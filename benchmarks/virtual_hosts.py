@@ -120,7 +120,7 @@ class Host:
         return _run(self.command(["sh", "-ec", script]))
 
     def processes(self) -> list[Process]:
-        """What runs in this host, but for what makes it one: its first process and sshd."""
+        """What runs in this host, but for what makes it one: its first process, sshd and its sessions."""
         found = []
         for folder in Path("/proc").glob("[0-9]*"):
             with contextlib.suppress(OSError):
@@ -128,7 +128,7 @@ class Host:
                     continue
                 args = (folder / "cmdline").read_bytes().decode(errors="replace").split("\0")[:-1]
                 process = Process(int(folder.name), args, (folder / "environ").read_bytes())
-                if args and process.pid != self.init and not args[0].startswith("sshd: /"):
+                if args and process.pid != self.init and not args[0].startswith("sshd: "):
                     found.append(process)
         return found
 

@@ -8,6 +8,7 @@ import dataclasses
 import json
 import os
 import socket
+import threading
 import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -52,11 +53,22 @@ class World:
         return self.rank == 0
 
 
-def init(launch: LaunchEnv, *, debug: bool = False, log_devices: bool = False) -> World:
+MEET_SECONDS = 60.0
+"""Within which the ranks of all hosts come together, at least: some are longer in loading."""
+
+
+def init(
+    launch: LaunchEnv,
+    *,
+    meet_seconds: float = MEET_SECONDS,
+    debug: bool = False,
+    log_devices: bool = False,
+) -> World:
     """Starts Horovod and takes this rank's GPU, if the host has any.
 
     Args:
         launch: how the launcher started this process.
+        meet_seconds: how long the chief waits for ranks on other hosts; 0 is for ever.
         debug: show the traceback of an error that is agreed on.
         log_devices: let TensorFlow say on which device each operation of this rank runs.
 
@@ -70,7 +82,8 @@ def init(launch: LaunchEnv, *, debug: bool = False, log_devices: bool = False) -
     if gloo and launch.size > 1 and launch.launcher != launch_env.HOROVODRUN_GLOO:
         # Told to use Gloo, Horovod doesn't ask MPI, and fails later inside MPI.
         raise launcher_mismatch(launch, 1)
-    hvd.init()
+    with _giving_up(launch, meet_seconds):
+        hvd.init()
     world = World(
         rank=hvd.rank(), size=hvd.size(), local_rank=hvd.local_rank(), local_size=hvd.local_size(),
         debug=debug,
@@ -85,6 +98,36 @@ def init(launch: LaunchEnv, *, debug: bool = False, log_devices: bool = False) -
             tf.config.set_visible_devices(gpu, "GPU")
             tf.config.experimental.set_memory_growth(gpu, True)
     return world
+
+
+@contextmanager
+def _giving_up(launch: LaunchEnv, seconds: float) -> Iterator[None]:
+    """Ends the chief with HOST, and so the run, if it can't get through to the other hosts.
+
+    MPI connects to each address of a host that seems to be in a network of this one's, and waits
+    for ever where two hosts have the same: Docker gives 172.17.0.1 to docker0 on all.
+    """
+    limit = max(MEET_SECONDS, seconds)
+    timer = threading.Timer(limit, _give_up, [limit])
+    timer.daemon = True
+    if seconds and launch.rank == 0 and launch.local_size < launch.size:
+        timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+
+
+def _give_up(seconds: float) -> None:
+    interfaces = [f"{name} {address}" for name, address in heartbeat.interfaces()]
+    DataError(
+        HOST, socket.gethostname(),
+        f"the ranks of the other hosts can't be reached for {seconds:g} s; this host's networks: "
+        f"{', '.join(interfaces)}",
+        fix="name the one that the hosts share, such as eth0: mpirun --mca btl_tcp_if_include "
+        "eth0, or horovodrun --network-interfaces eth0",
+    ).print()  # fmt: skip
+    os._exit(EXIT_CODES[HOST])  # the main thread waits in C code for ever
 
 
 def launcher_mismatch(launch: LaunchEnv, size: int) -> DataError:

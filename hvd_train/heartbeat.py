@@ -108,21 +108,21 @@ def _open_port(*, one_host: bool) -> socket.socket:
 def addresses() -> list[str]:
     """Names and addresses by which other hosts may reach this one, the likeliest first."""
     name = socket.gethostname()
-    found = [name, *interface_addresses()]
+    found = [name, *(address for _, address in interfaces())]
     with contextlib.suppress(OSError):
         found += [str(info[4][0]) for info in socket.getaddrinfo(name, None)]
     return [address for address in dict.fromkeys(found) if not address.startswith("127.")]
 
 
-def interface_addresses() -> list[str]:
-    """The IPv4 addresses of this host's interfaces."""
+def interfaces() -> list[tuple[str, str]]:
+    """Name and IPv4 address of each of this host's interfaces."""
     found = []
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
         for _, name in socket.if_nameindex():
             request = array.array("B", struct.pack("256s", name.encode()[:15]))
             with contextlib.suppress(OSError):
                 fcntl.ioctl(sock.fileno(), GET_ADDRESS, request)
-                found.append(socket.inet_ntoa(request[20:24].tobytes()))
+                found.append((name, socket.inet_ntoa(request[20:24].tobytes())))
     return found
 
 

@@ -14,8 +14,8 @@ from typing import Any, TypeVar
 from data_tools import launch_env
 from data_tools.errors import CONFIG, DataError, run_main, to_stdout
 from data_tools.launch_env import LaunchEnv
-from hvd_train import config_files, stop, threads
-from hvd_train.config import TrainConfig
+from hvd_train import config_files, stop, threads, watchdog
+from hvd_train.config import RunConfig, TrainConfig
 
 T = TypeVar("T")
 DRAWING = ("jinja2", "matplotlib")
@@ -38,6 +38,7 @@ def _train(argv: Sequence[str], prog: str, config_type: type[TrainConfig], task_
     (settings, given), world = _start_ranks(
         lambda: config_files.parse_config(config_type, argv, prog=prog), argv,
         logs_devices=lambda parsed: parsed[0].run.log_device_placement,
+        stall_seconds=lambda parsed: parsed[0].run.stall_seconds,
     )  # fmt: skip
     task = import_task(task_path)
     train = import_trainer("hvd_train.train")
@@ -71,9 +72,11 @@ def _start_ranks(
     parse: Callable[[], T],
     argv: Sequence[str],
     logs_devices: Callable[[T], bool] = lambda _: False,
+    stall_seconds: Callable[[T], float] = lambda _: RunConfig().stall_seconds,
 ) -> tuple[T, Any]:
     """Reads the settings, chooses the threads and brings the ranks together; returns the World."""
     stop.signals()  # before the imports, which take long
+    watchdog.wake_when_orphaned()
     launch = launch_env.read()
     settings, fault = None, None
     try:
@@ -89,7 +92,10 @@ def _start_ranks(
         os.environ["TF_CPP_MIN_LOG_LEVEL"] = "0"
     chosen = threads.configure(launch)
     dist = import_trainer("hvd_train.dist")
-    world = dist.init(launch, debug="--debug" in argv, log_devices=log_devices)
+    seconds = RunConfig().stall_seconds if settings is None else stall_seconds(settings)
+    world = dist.init(
+        launch, meet_seconds=seconds, debug="--debug" in argv, log_devices=log_devices
+    )  # fmt: skip
     dist.agree(world, fault)
     assert settings is not None
     if world.is_chief:
@@ -147,10 +153,19 @@ def describe(launch: LaunchEnv, chosen: dict[str, str]) -> list[str]:
         f"ranks: {launch.size}, {launch.local_size} on this host, "
         f"launcher {launch.launcher}; {settings}"
     ]
-    bound, share = len(os.sched_getaffinity(0)), (os.cpu_count() or 1) // launch.local_size
-    if threads.is_bound() and bound < share:
+    mask, given = os.sched_getaffinity(0), threads.cores_given()
+    if not mask <= given:
         lines.append(
-            f"{launch.launcher} bound this rank to {bound} of {os.cpu_count()} cores: "
+            f"warning: {launch.launcher} bound this rank to core {_listed(mask)}, but was itself "
+            f"given {_listed(given)}: mpirun --bind-to none keeps to it"
+        )
+    elif threads.is_bound() and len(mask) < (os.cpu_count() or 1) // launch.local_size:
+        lines.append(
+            f"{launch.launcher} bound this rank to {len(mask)} of {os.cpu_count()} cores: "
             "mpirun --bind-to none lets it use more"
         )
     return lines
+
+
+def _listed(numbers: set[int]) -> str:
+    return ",".join(map(str, sorted(numbers)))

@@ -30,6 +30,20 @@ def is_bound(environ: Mapping[str, str] = os.environ) -> bool:
     return environ.get("OMPI_MCA_orte_bound_at_launch") == "1"
 
 
+def cores_given(environ: Mapping[str, str] = os.environ) -> set[int]:
+    """The cores that this process, or the launcher which bound it to some, was given.
+
+    Open MPI counts a host's cores from the first one on, whatever its own mask is (`taskset`).
+    """
+    own = os.sched_getaffinity(0)
+    if not is_bound(environ):
+        return own
+    try:
+        return os.sched_getaffinity(os.getppid())
+    except OSError:  # it has ended
+        return own
+
+
 def settings(threads: int, cores_in_use: int, launch: LaunchEnv) -> dict[str, str]:
     """Returns the environment variables for a rank of that many threads."""
     chosen = {

@@ -10,9 +10,11 @@ was suspended, are not counted.
 """
 
 import contextlib
+import ctypes
 import os
 import secrets
 import selectors
+import signal
 import socket
 import threading
 import time
@@ -24,8 +26,20 @@ from hvd_train.liveness import Peer
 
 BEAT = 1.0
 """Seconds between two signs of life."""
+PR_SET_PDEATHSIG = 1
+"""Of prctl(2)."""
 EXPLAIN_SECONDS = 5.0
 """How long a rank whose collective failed waits to hear whose fault it was."""
+
+
+def wake_when_orphaned() -> None:
+    """Asks the system for SIGCONT when the parent ends, be it a launcher, its daemon or sshd.
+
+    A rank that is stopped can't see that the others have ended, and on another host than the
+    launcher's nobody may be left to kill it. Awake, it ends for want of its chief.
+    """
+    with contextlib.suppress(AttributeError):  # Linux alone has it
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGCONT)
 
 
 class Watch:

@@ -529,10 +529,18 @@ def mpi_parameters(prefix: Path) -> dict[str, str]:
     The launch agent is how it is found on other hosts by plain `horovodrun -H`. The rsh agents are
     the default and a command that always fails: without any, mpirun refuses to start even ranks of
     this host on a machine that has no ssh client.
+
+    Without signs of life over ssh and between its daemons, mpirun waits for a quarter of an hour
+    for a host that is gone; a little over two minutes leave the program the time to say itself
+    which of its ranks is silent.
     """
     return {
         "orte_launch_agent": f"env OPAL_PREFIX={prefix} {prefix}/bin/orted",
         "plm_rsh_agent": "ssh : rsh : false",
+        "plm_rsh_args": "-o ServerAliveInterval=25 -o ServerAliveCountMax=5",
+        "oob_tcp_keepalive_time": "60",
+        "oob_tcp_keepalive_intvl": "13",
+        "oob_tcp_keepalive_probes": "5",
     }
 
 

@@ -167,6 +167,27 @@ def test_horovodrun_over_gloo_trains_over_a_slow_link_and_a_bare_shell_has_no_se
     assert SECRET not in done.stdout + done.stderr
 
 
+def test_mpirun_that_docker0_leads_astray_says_so_and_its_documented_flags_mend_it(
+    cluster: Cluster, hosts: tuple[Host, Host], run_on: Callable[..., Any]
+) -> None:
+    for host in hosts:
+        host.shell(DOCKER)
+    command = ["mpirun", "-np", 2, "-H", "host1:1,host2:1", "-x", "PATH"]
+    done = run_on(hosts[0], [*command, *flags(cluster)], timeout=240)
+    assert error_lines(done) == [
+        "error: HOST: host1: the ranks of the other hosts can't be reached for 60 s; this host's "
+        "networks: lo 127.0.0.1, eth0 10.77.0.1, docker0 172.17.0.1; name the one that the hosts "
+        "share, such as eth0: mpirun --mca btl_tcp_if_include eth0, or horovodrun "
+        "--network-interfaces eth0"
+    ]
+    assert done.rc != 0
+    assert cluster.left(10) == []
+    assert list(hosts[0].disk.iterdir()) == [hosts[0].disk / "captcha"]
+    mended = done.stderr.partition("such as eth0: mpirun ")[2].partition(",")[0].split()
+    done = run_on(hosts[0], [*command, *mended, *flags(cluster)], timeout=240)
+    assert done.rc == 0, done.stderr[-3000:]
+
+
 # What only one host has, or has otherwise
 
 

@@ -3,6 +3,8 @@
 import contextlib
 import dataclasses
 import json
+import os
+import signal
 import socket
 import subprocess
 import sys
@@ -108,6 +110,26 @@ def test_a_rank_that_fails_tells_its_own_error_before_it_is_named(tmp_path: Path
     assert found.codes == [7, 1]
     assert found.errors[1].endswith("RuntimeError: a bug of this rank\n")
     assert found.lines == [ended(1, found.pids[1])]
+
+
+def test_a_frozen_rank_whose_parent_ends_wakes_and_ends_too(tmp_path: Path) -> None:
+    script = Path(__file__).parent / "watched_rank.py"
+
+    def command(rank: int, what: str) -> list[str]:
+        return [sys.executable, str(script), str(tmp_path), str(rank), "2", LIMIT, what]
+
+    with subprocess.Popen(command(0, "wait"), stderr=subprocess.PIPE) as chief, subprocess.Popen(
+        ["sh", "-c", '"$@" & wait', "sh", *command(1, "stop")],
+        stderr=subprocess.PIPE, start_new_session=True,
+    ) as parent:  # fmt: skip
+        try:
+            assert chief.wait(20) == 7
+            parent.kill()
+            parent.communicate(timeout=20)  # comes to the end of the pipe when the rank has ended
+        finally:
+            chief.kill()
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(parent.pid, signal.SIGKILL)
 
 
 @pytest.mark.parametrize("rank", [0, 1])
@@ -295,7 +317,7 @@ def test_over_several_hosts_the_chief_listens_at_the_addresses_that_it_tells() -
     watch = ChiefWatch(1000, one_host=False)
     try:
         assert not any(address.startswith("127.") for address in watch.offer.addresses)
-        for address in heartbeat.interface_addresses():
+        for _, address in heartbeat.interfaces():
             socket.create_connection((address, watch.offer.port), timeout=10).close()
     finally:
         watch.close()

@@ -19,6 +19,7 @@ from hvd_train.heartbeat import Offer
 
 def main(folder: Path, rank: int, size: int, limit: float, what: str) -> None:
     """Connects, meets the other ranks and does what it is told."""
+    watchdog.wake_when_orphaned()
     watch = start(folder, rank, limit)
     assert watch is not None
     meet(folder, rank, size)
