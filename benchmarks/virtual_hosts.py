@@ -120,7 +120,7 @@ class Host:
         return _run(self.command(["sh", "-ec", script]))
 
     def processes(self) -> list[Process]:
-        """What runs in this host, but for what makes it one: its first process, sshd and its sessions."""
+        """What runs in this host, but for its first process, sshd and the sessions of sshd."""
         found = []
         for folder in Path("/proc").glob("[0-9]*"):
             with contextlib.suppress(OSError):

@@ -208,10 +208,10 @@ def agreed(world: World) -> Iterator[None]:
             RANK, f"rank {world.rank}", f"{type(error).__name__}: {error}",
             fix="see the traceback above; this is a fault of the program",
         )  # fmt: skip
-    agree(world, fault and _on_this_host(fault, world))
+    agree(world, fault and on_this_host(fault, world))
 
 
-def _on_this_host(fault: DataError, world: World) -> DataError:
+def on_this_host(fault: DataError, world: World) -> DataError:
     """Names this host where the ranks are on several: a path alone doesn't tell which."""
     host = socket.gethostname()
     if world.local_size == world.size or fault.where.startswith(("--", host)):

@@ -4,6 +4,7 @@ Rows of the failure cases: B50, B63, B69, B71.
 """
 
 import contextlib
+import hashlib
 import json
 import re
 import shlex
@@ -204,11 +205,15 @@ def test_what_is_wrong_with_one_hosts_data_names_the_host_before_anything_is_wri
         return error_lines(done)
 
     data, seen = hosts[1].disk / "captcha", cluster.local / "captcha"
-    shard = data / manifest.load(data).splits["train"].shards[0].file
-    content = bytearray(shard.read_bytes())
+    shard = manifest.load(data).splits["train"].shards[0]
+    content = bytearray((data / shard.file).read_bytes())
     content[100] ^= 1
-    shard.write_bytes(content)
-    assert fails() == [f"error: INTEGRITY: host2:{seen / shard.name}: "]
+    (data / shard.file).write_bytes(content)
+    assert fails() == [
+        f"error: INTEGRITY: host2:{seen / shard.file}: SHA-256 "
+        f"{hashlib.sha256(content).hexdigest()[:12]}..., the manifest says {shard.sha256[:12]}...; "
+        "run data_tools verify to find the record, then convert the data set again"
+    ]
     path = data / manifest.FILE_NAME
     path.write_bytes(path.read_bytes() + b" ")
     own, other = manifest.digest(hosts[0].disk / "captcha"), manifest.digest(data)

@@ -1,6 +1,7 @@
 """tools/build_horovod.py: its pure parts, and its report of what is missing, run for real."""
 
 import os
+import re
 import subprocess
 import sys
 import venv
@@ -9,6 +10,8 @@ from pathlib import Path
 import build_horovod
 import pytest
 from build_horovod import BuildError, Mpi, Target
+
+from hvd_train.config import RunConfig
 
 SCRIPT = Path(build_horovod.__file__)
 OWN = Mpi("openmpi4", Path("/venv/bin"), own=True)
@@ -176,6 +179,17 @@ def test_the_launch_agent_follows_a_moved_environment_but_not_over_the_users_own
     assert moved == "orte_launch_agent = env OPAL_PREFIX=/new /new/bin/orted\nx = 1\n"
     users = "orte_launch_agent = /site/orted\n"
     assert build_horovod.with_parameter(users, name, value) == users
+
+
+def test_mpirun_gives_up_on_a_silent_host_only_after_the_watchdog_has_named_it() -> None:
+    parameters = build_horovod.mpi_parameters(Path("/v"))
+    interval, count = map(int, re.findall(r"=(\d+)", parameters["plm_rsh_args"]))
+    idle, between, probes = (
+        int(parameters[f"oob_tcp_keepalive_{name}"]) for name in ("time", "intvl", "probes")
+    )
+    limit = RunConfig().stall_seconds
+    assert limit < interval * count < limit + 30
+    assert limit < idle + between * probes < limit + 30
 
 
 def test_a_machine_without_ssh_gets_an_agent_that_fails_and_keeps_the_users_own() -> None:

@@ -22,6 +22,23 @@ def test_only_rank_0_of_all_hosts_is_the_chief() -> None:
     assert not world(0, 4).is_chief
 
 
+@pytest.mark.parametrize(
+    ("where", "local_size", "shown"),
+    [
+        ("/data/x", 1, f"{socket.gethostname()}:/data/x"),
+        ("/data/x", 2, "/data/x"),
+        ("--batch-size", 1, "--batch-size"),
+        (f"{socket.gethostname()}:/data", 1, f"{socket.gethostname()}:/data"),
+    ],
+)
+def test_a_path_has_its_host_before_it_where_the_ranks_are_on_several(
+    where: str, local_size: int, shown: str
+) -> None:
+    ranks = World(rank=1, size=2, local_rank=0, local_size=local_size)
+    fault = dist.on_this_host(DataError(INTEGRITY, where, "wrong", fix="mend it"), ranks)
+    assert str(fault) == f"error: INTEGRITY: {shown}: wrong; mend it"
+
+
 def test_one_rank_alone_raises_its_own_error() -> None:
     fault = DataError(CONFIG, "flag", "wrong", fix="mend it")
     with pytest.raises(DataError) as caught, agreed(ALONE):
