@@ -1,6 +1,7 @@
 """The command `hvd_train`: one subcommand for each thing to do."""
 
 import functools
+import importlib
 import sys
 from collections.abc import Sequence
 
@@ -25,7 +26,11 @@ ALONE: dict[str, tuple[str, str, str]] = {
     "compare": ("hvd_train.compare", "Compare", "print a table of runs and draw their curves"),
 }
 """The same of what one process does."""
-COMMANDS = {**OVER_RANKS, **ALONE}
+TOOLS = {
+    "doctor": ("hvd_train.doctor", "Doctor", "find out why training doesn't start on some hosts"),
+}
+"""The same of what needs no TensorFlow."""
+COMMANDS = {**OVER_RANKS, **ALONE, **TOOLS}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -59,7 +64,9 @@ def _run(name: str, words: Sequence[str]) -> None:
     module, flags_name, _ = COMMANDS[name]
     prog = f"hvd_train {name}"
     parse = functools.partial(parse_flags, getattr(flags, flags_name), prog=prog, argv=words)
-    if name in OVER_RANKS:
+    if name in TOOLS:
+        importlib.import_module(module).main(parse())
+    elif name in OVER_RANKS:
         start.over_ranks(parse, words, module)
     else:
         start.alone(parse, prog, module)

@@ -24,6 +24,27 @@ class OfRun:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Doctor:
+    """Finds out why training doesn't start on these hosts, or under this launcher.
+
+    Without either it looks at this machine. Under a launcher each rank reports.
+    """
+
+    hosts: Annotated[str | None, tyro.conf.arg(aliases=["-H"], metavar="HOST:SLOTS,...")] = None
+    """Hosts and their ranks, such as host1:4,host2:4, reached by ssh without a password."""
+    ssh_port: int | None = None
+    """Of sshd on all hosts, if neither 22 nor in ~/.ssh/config."""
+    data: Path | None = None
+    """Data set folder to compare; else $HVD_TRAIN_DATA, if it is set."""
+    launch: Annotated[
+        tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="-- LAUNCH COMMAND")
+    ] = ()
+    """Start this, such as horovodrun -np 8 -H host1:4,host2:4, with the doctor as its program."""
+    debug: bool = False
+    """Show tracebacks."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Evaluate(OfRun):
     """Evaluates the newest checkpoint of a run, each example once, on one or many ranks."""
 

@@ -26,6 +26,7 @@ HELPS = [
     ["hvd_train", "--help"],
     ["hvd_train", "captcha", "--help"],
     ["hvd_train", "cifar", "--help"],
+    ["hvd_train", "doctor", "--help"],
     ["hvd_train", "evaluate", "--help"],
     ["hvd_train", "export", "--help"],
     ["hvd_train", "predict", "--help"],

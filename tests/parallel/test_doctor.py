@@ -1,0 +1,119 @@
+"""`hvd_train doctor` under launchers and before them, on this machine."""
+
+import os
+import re
+import socket
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+Run = Callable[..., Any]
+Env = dict[str, str | None]
+HOST = socket.gethostname()
+
+
+@pytest.fixture
+def env() -> Env:
+    """The variables of a shell that has activated the environment, and lets root run mpirun."""
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    return {"PATH": path, "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+
+
+def test_ranks_under_mpirun_report_in_one_table(mpirun: Run, sets: Path) -> None:
+    done = mpirun(2, ["hvd_train", "doctor", "--data", sets / "captcha"])
+    assert (done.rc, done.stderr) == (0, "")
+    head, *rows = [re.split(r"  +", line.strip()) for line in done.stdout.splitlines()]
+    assert head == [
+        "host", "rank", "cores", "GPUs", "Python", "TensorFlow", "Horovod", "data", "free",
+        "clock", "interfaces",
+    ]  # fmt: skip
+    assert [row[:2] for row in rows] == [[HOST, "0"], [HOST, "1"]]
+    for row in rows:
+        cells = dict(zip(head, row, strict=True))
+        assert cells["TensorFlow"].startswith("2.")
+        assert cells["Horovod"].startswith("0.28.1")
+        assert re.fullmatch(r"[0-9a-f]{8}", cells["data"])
+        assert re.fullmatch(r"[+-]\d\.\d s", cells["clock"])
+
+
+def test_a_size_that_horovod_does_not_see_is_told_of_all_ranks(run_cli: Run, env: Env) -> None:
+    env = {**env, "HOROVOD_CONTROLLER": "gloo"}
+    done = run_cli(["hvd_train", "doctor", "--", "mpirun", "-np", 2], env=env, timeout=180)
+    assert done.rc == 2
+    assert [line.split()[:2] for line in done.stdout.splitlines()[1:]] == [[HOST, "0"], [HOST, "1"]]
+    assert done.stderr == (
+        "error: CONFIG: Open MPI: the launcher started 2 processes, Horovod sees 1; "
+        "unset HOROVOD_CONTROLLER, use horovodrun, or a Horovod that was built for this MPI\n"
+    )
+
+
+def test_gloo_ranks_report_and_the_program_of_the_command_is_left_out(
+    run_cli: Run, env: Env, sets: Path
+) -> None:
+    words = ["horovodrun", "--gloo", "-np", 2, "python", "hvd_train/captcha.py", "--epochs", 1]
+    command = ["hvd_train", "doctor", "--data", sets / "captcha", "--", *words]
+    done = run_cli(command, env=env, timeout=180)
+    assert (done.rc, done.stderr) == (0, "")
+    assert done.stdout.endswith("\nno faults: 2 ranks came together\n")
+
+
+HERE = f"localhost:{len(os.sched_getaffinity(0))}"
+BEFORE_THE_RANKS = {
+    "-- horovodrun -np 4 -H localhost:2 python hvd_train/cifar.py": (
+        "error: CONFIG: -np: 4 ranks but 2 slots; "
+        "give the hosts more slots, or start horovodrun -np 2 -H localhost:2"
+    ),
+    "-- horovodrun -np 4 -H host1:2 host2:2": (
+        "error: CONFIG: -H: spaces part the hosts; write -H host1:2,host2:2"
+    ),
+    "-H host1:2, host2:2": "error: CONFIG: -H: spaces part the hosts; write -H host1:2,host2:2",
+    "-H host1:two": (
+        "error: CONFIG: -H: 'two' is no number of slots from 1 on; write it like -H host1:two"
+    ),
+    "-- mpirun -np 512": (
+        "error: CONFIG: mpirun: there are more ranks than slots; "
+        "start fewer, give hosts more slots as in -H host1:4, or mpirun --oversubscribe"
+    ),
+    "-- no-such-launcher -np 2": (
+        "error: CONFIG: no-such-launcher: it can't be started: No such file or directory; "
+        "activate the environment, or give its path"
+    ),
+    "-- sh -c false": (
+        "error: RANK: sh: no rank reported, it ended with 1 and said 'nothing'; "
+        "see what it wrote above"
+    ),
+}
+
+
+@pytest.mark.parametrize("words", BEFORE_THE_RANKS)
+def test_what_a_launcher_refuses_is_one_line_with_the_fix(
+    run_cli: Run, env: Env, words: str
+) -> None:
+    done = run_cli(["hvd_train", "doctor", *words.split()], env=env, timeout=60)
+    assert done.error == BEFORE_THE_RANKS[words]
+    assert done.rc == (7 if words.endswith("false") else 2)
+    assert done.stdout == ""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="Open MPI refuses root alone")
+def test_open_mpi_as_root_is_explained(run_cli: Run, env: Env) -> None:
+    command = ["hvd_train", "doctor", "--", "mpirun", "-np", 1]
+    done = run_cli(command, env={**env, "OMPI_ALLOW_RUN_AS_ROOT": None}, timeout=60)
+    assert (done.rc, done.error) == (
+        2,
+        "error: CONFIG: mpirun: Open MPI refuses root; use an ordinary user; in a container set "
+        "OMPI_ALLOW_RUN_AS_ROOT=1 and OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1",
+    )
+
+
+def test_a_machine_that_is_all_there_is_gets_its_own_commands(run_cli: Run, env: Env) -> None:
+    done = run_cli(["hvd_train", "doctor", "-H", HERE], env=env, timeout=60)
+    assert (done.rc, done.stderr) == (0, "")
+    size = HERE.partition(":")[2]
+    assert done.stdout.endswith(
+        f"  horovodrun -np {size} -H {HERE} python hvd_train/cifar.py\n"
+        f"  mpirun -np {size} -H {HERE} -x PATH python hvd_train/cifar.py\n"
+    )

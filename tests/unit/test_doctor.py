@@ -1,0 +1,201 @@
+"""What `hvd_train doctor` makes of words and facts, without hosts or launchers."""
+
+import ast
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from data_tools.errors import HOST, DataError
+from hvd_train import diagnosis, doctor, launch_command, over_ssh, probe, rank_report
+from hvd_train.diagnosis import Network, Report
+
+LOAD = {"tensorflow": "2.21.0", "horovod": "0.28.1", "gpus": 0, "mpi": True}
+
+
+def report(
+    where: str, *interfaces: str, slots: int = 1, load: dict[str, Any] | None = None, **facts: Any
+) -> Report:
+    """A host without a fault but for what is given; interfaces as "eth0 10.0.0.1/24"."""
+    return Report(
+        where=where, slots=slots, load={**LOAD, **(load or {})},
+        facts={
+            "host": where, "python": "3.11.7", "missing": [], "code": "c", "cores": [4, 8],
+            "interfaces": [interface.split() for interface in interfaces], "data": None,
+            "free": {"/tmp": 10**9}, "port": 1, **facts,
+        },
+    )  # fmt: skip
+
+
+def lines(reports: Sequence[Report]) -> list[str]:
+    return [str(fault) for fault in diagnosis.diagnose(reports, "data")]
+
+
+def test_ranks_above_the_gpus_of_a_host_are_a_fault_whatever_its_cores() -> None:
+    assert lines([report("a", slots=3, load={"gpus": 2}), report("b", slots=4)]) == [
+        "error: CONFIG: a: 3 slots but 2 GPUs; give it at most 2, as in -H a:2"
+    ]
+
+
+def test_ranks_that_a_launcher_bound_may_fill_the_host() -> None:
+    assert lines([report("a", slots=8, cores=[1, 8], bound=True)]) == []
+    assert lines([report("a", slots=8, cores=[4, 8])]) == [
+        "error: CONFIG: a: 8 slots but 4 cores; give it at most 4, as in -H a:4"
+    ]
+
+
+def test_a_host_that_only_starts_the_others_needs_neither_data_nor_tensorflow() -> None:
+    starter = report("a", slots=0, load={"error": "none"}, data={"error": "none"}, free={"/": 0})
+    assert lines([starter, report("b")]) == []
+
+
+def test_one_fault_of_two_ranks_of_a_host_is_one_line() -> None:
+    assert len(lines([report("a", free={"/tmp": 0}), report("a", free={"/tmp": 0})])) == 1
+
+
+def test_other_code_of_the_project_is_named() -> None:
+    assert lines([report("a"), report("b", code="d")]) == [
+        "error: HOST: b: the project's code differs from that of a; "
+        "bring both to the same commit, or copy the project again"
+    ]
+
+
+def reaching(first: Report, second: Report, *failing: str) -> list[Report]:
+    """Two hosts that reach each other by all addresses but those."""
+
+    def way(a: Report, b: Report) -> Report:
+        addresses = [str(address.ip) for _, address in b.interfaces]
+        tried = {address: "timed out" if address in failing else "" for address in addresses}
+        return Report(
+            where=a.where, slots=a.slots, facts=a.facts, load=a.load, reached={b.where: tried}
+        )
+
+    return [way(first, second), way(second, first)]
+
+
+DOCKER = "docker0 172.17.0.1/16"
+
+
+def test_the_network_to_name_is_the_one_that_all_reach() -> None:
+    a = report("a", DOCKER, "eth0 10.0.0.1/24", "ib0 10.1.0.1/24")
+    b = report("b", DOCKER, "ens3 10.0.0.2/24", "ib0 10.1.0.2/24")
+    network = Network("10.0.0.0/24", ("eth0", "ens3"), ("10.0.0.1", "10.0.0.2"))
+    assert diagnosis.common_networks([a, b])[0] == network
+    assert diagnosis.network_to_name(reaching(a, b, "172.17.0.1")) == network
+    second = diagnosis.network_to_name(reaching(a, b, "172.17.0.1", "10.0.0.2"))
+    assert second == Network("10.1.0.0/24", ("ib0", "ib0"), ("10.1.0.1", "10.1.0.2"))
+
+
+def test_no_network_is_named_without_a_choice_or_over_routes() -> None:
+    one = reaching(report("a", "eth0 10.0.0.1/24"), report("b", "eth0 10.0.0.2/24"))
+    routed = reaching(report("a", "eth0 10.0.0.1/24", DOCKER), report("b", "eth0 10.9.0.2/24"))
+    for reports in (one, routed):
+        assert diagnosis.network_to_name(reports) is None
+        assert lines(reports) == []
+
+
+def test_hosts_with_only_docker_in_common_have_no_network() -> None:
+    a, b = report("a", "eth0 10.0.0.1/24", DOCKER), report("b", "eth0 10.9.0.2/24", DOCKER)
+    assert diagnosis.common_networks([a, b]) == []
+    assert lines(reaching(a, b, "10.0.0.1", "10.9.0.2", "172.17.0.1")) == [
+        "error: HOST: a, b: no network in common: a has eth0 10.0.0.1/24, docker0 172.17.0.1/16; "
+        "b has eth0 10.9.0.2/24, docker0 172.17.0.1/16; "
+        "connect both to one network; an address that both have is of no use"
+    ]
+
+
+def test_several_faults_are_a_line_each_and_the_count() -> None:
+    faults = [DataError(HOST, "a", "down", fix="up"), DataError(HOST, "b", "down", fix="up")]
+    with pytest.raises(DataError) as caught:
+        doctor.stop_at(faults)
+    assert caught.value.report().splitlines() == [
+        "HOST: a: down; up",
+        "HOST: b: down; up",
+        "error: HOST: doctor: 2 faults; mend the first, which may be the cause of others, "
+        "then start the doctor again",
+    ]
+    doctor.stop_at([])
+
+
+@pytest.mark.parametrize(
+    ("words", "kept", "size"),
+    [
+        ("mpirun -np 2 -x PATH python hvd_train/cifar.py --epochs 1", 5, 2),
+        ("mpirun -np 2 /opt/venv/bin/python3.12 a.py", 3, 2),
+        ("horovodrun --num-proc 8 --hosts a:4,b:4 hvd_train cifar", 5, 8),
+        ("mpirun --oversubscribe -np 8 -H a:1", 6, 8),
+        ("mpirun", 1, None),
+    ],
+)
+def test_a_launch_command_is_read_up_to_its_program(
+    words: str, kept: int, size: int | None
+) -> None:
+    launch = launch_command.parse(words.split())
+    assert launch.words == tuple(words.split()[:kept])
+    assert launch.size == size
+
+
+@pytest.mark.parametrize(
+    ("said", "line"),
+    [
+        ("RuntimeError: could not connect to some hosts via ssh",
+         "error: HOST: x: it can't reach a host by ssh; "
+         "hvd_train doctor -H HOST:SLOTS,... tells why"),
+        ("ValueError: Requested more processes (4) than there are available slots (2)",
+         "error: CONFIG: x: there are more ranks than slots; "
+         "start fewer, or give hosts more slots as in -H host1:4"),
+        ("ModuleNotFoundError: No module named 'distutils'",
+         "error: CONFIG: x: horovodrun needs setuptools on this Python; pip install setuptools"),
+        ("Segmentation fault\n-----\n",
+         "error: RANK: x: no rank reported, it didn't end and said 'Segmentation fault'; "
+         "see what it wrote above"),
+    ],
+)  # fmt: skip
+def test_what_a_launcher_said_is_explained(said: str, line: str) -> None:
+    assert str(launch_command.explain("x", None, said)) == line
+
+
+@pytest.mark.parametrize(
+    ("said", "reason"),
+    [
+        ("ssh: connect to host a port 22: Connection timed out",
+         "nothing answers there; see whether it is up, and its firewall"),
+        ("ssh: connect to host a port 22: No route to host",
+         "there is no route to it; see whether it is up and connected"),
+        ("bash: line 1: exec: python3: cannot execute",
+         "the probe didn't run there: bash: line 1: exec: python3: cannot execute; "
+         "see that this works: ssh -o BatchMode=yes a true"),
+    ],
+)  # fmt: skip
+def test_what_ssh_said_is_explained(said: str, reason: str) -> None:
+    assert str(over_ssh.ssh_fault("a", None, said)) == f"error: HOST: a: {reason}"
+
+
+def test_a_report_is_read_whatever_a_launcher_puts_around_it() -> None:
+    line = rank_report.encode({"rank": 1, "host": "ü"})
+    assert line.isascii()
+    assert rank_report.decode(f"[1,1]<stdout>:{line}\n") == {"rank": 1, "host": "ü"}
+    assert rank_report.decode(line[:-4]) is None
+    assert rank_report.decode("step 1") is None
+
+
+def test_the_probe_is_text_that_any_python_reads() -> None:
+    assert over_ssh.PROBE.isascii()
+    tree = ast.parse(over_ssh.PROBE, feature_version=(3, 7))
+    imported = {
+        name.name.partition(".")[0]
+        for node in ast.walk(tree) if isinstance(node, ast.Import) for name in node.names
+    }  # fmt: skip
+    assert imported <= sys.stdlib_module_names
+
+
+def test_addresses_that_do_not_answer_as_the_host_meant_are_told_apart() -> None:
+    port = probe.open_port("other")
+    number = port.getsockname()[1]
+    with port:
+        peer = {"addresses": ["127.0.0.1"], "port": number, "identity": "meant"}
+        twin = {"addresses": ["127.0.0.1"], "port": number, "identity": "other"}
+        assert probe.reach({"a": peer, "b": twin}) == {
+            "a": {"127.0.0.1": "another host answers there"}, "b": {"127.0.0.1": ""},
+        }  # fmt: skip
