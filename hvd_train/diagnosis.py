@@ -68,11 +68,24 @@ def diagnose(reports: Sequence[Report], data: str | None) -> list[DataError]:
     """
     ranks = [report for report in reports if report.slots]
     found = [
-        *folder_faults(ranks), *load_faults(ranks), *version_faults(ranks),
+        *name_faults(ranks), *folder_faults(ranks), *load_faults(ranks), *version_faults(ranks),
         *data_faults(ranks, data), *network_faults(reports), *slot_faults(ranks),
         *space_faults(ranks), *clock_faults(ranks),
     ]  # fmt: skip
     return list({str(fault): fault for fault in found}.values())  # ranks of a host share many
+
+
+def name_faults(reports: Sequence[Report]) -> Faults:
+    """Hosts that Horovod and Open MPI take for one."""
+    by_name: dict[str, list[str]] = {}
+    for report in reports:
+        by_name.setdefault(report.facts["host"], []).append(report.where)
+    for name, hosts in by_name.items():
+        if len(set(hosts)) > 1:
+            yield DataError(
+                HOST, ", ".join(hosts), f"the host name of each is {name}",
+                fix="give each its own, hostnamectl hostname NAME, and name none twice",
+            )  # fmt: skip
 
 
 def folder_faults(reports: Sequence[Report]) -> Faults:

@@ -177,6 +177,17 @@ def _run(words: Sequence[str]) -> tuple[int | None, str]:
         output, _ = process.communicate(timeout=LAUNCH_SECONDS)
         return process.returncode, output
     except subprocess.TimeoutExpired:
-        os.killpg(process.pid, signal.SIGTERM)  # a launcher then ends its ranks on all hosts
-        output, _ = process.communicate(timeout=10)
-        return None, output
+        return None, _end(process)
+    except KeyboardInterrupt:  # which the launcher doesn't hear in its own session
+        _end(process)
+        raise
+
+
+def _end(process: subprocess.Popen[str]) -> str:
+    """Ends a launcher, which needs a moment to end its ranks on all hosts; returns its words."""
+    os.killpg(process.pid, signal.SIGTERM)
+    try:
+        return process.communicate(timeout=10)[0]
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        return process.communicate()[0]

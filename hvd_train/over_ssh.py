@@ -141,7 +141,7 @@ class Probe:
         try:
             for line in stdout:
                 _, mark, text = line.partition(probe.MARK)
-                if mark:
+                if mark and text.endswith("\n"):  # else it ended within the line
                     answer: Facts = json.loads(text)
                     return answer
         finally:

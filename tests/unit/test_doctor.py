@@ -1,6 +1,7 @@
 """What `hvd_train doctor` makes of words and facts, without hosts or launchers."""
 
 import ast
+import subprocess
 import sys
 from collections.abc import Sequence
 from typing import Any
@@ -15,13 +16,18 @@ LOAD = {"tensorflow": "2.21.0", "horovod": "0.28.1", "gpus": 0, "mpi": True}
 
 
 def report(
-    where: str, *interfaces: str, slots: int = 1, load: dict[str, Any] | None = None, **facts: Any
+    where: str,
+    *interfaces: str,
+    slots: int = 1,
+    host: str = "",
+    load: dict[str, Any] | None = None,
+    **facts: Any,
 ) -> Report:
     """A host without a fault but for what is given; interfaces as "eth0 10.0.0.1/24"."""
     return Report(
         where=where, slots=slots, load={**LOAD, **(load or {})},
         facts={
-            "host": where, "python": "3.11.7", "missing": [], "code": "c", "cores": [4, 8],
+            "host": host or where, "python": "3.11.7", "missing": [], "code": "c", "cores": [4, 8],
             "interfaces": [interface.split() for interface in interfaces], "data": None,
             "free": {"/tmp": 10**9}, "port": 1, **facts,
         },
@@ -52,6 +58,13 @@ def test_a_host_that_only_starts_the_others_needs_neither_data_nor_tensorflow() 
 
 def test_one_fault_of_two_ranks_of_a_host_is_one_line() -> None:
     assert len(lines([report("a", free={"/tmp": 0}), report("a", free={"/tmp": 0})])) == 1
+
+
+def test_hosts_of_one_name_are_named() -> None:
+    assert lines([report("a", host="node"), report("b", host="node"), report("c")]) == [
+        "error: HOST: a, b: the host name of each is node; "
+        "give each its own, hostnamectl hostname NAME, and name none twice"
+    ]
 
 
 def test_other_code_of_the_project_is_named() -> None:
@@ -199,3 +212,9 @@ def test_addresses_that_do_not_answer_as_the_host_meant_are_told_apart() -> None
         assert probe.reach({"a": peer, "b": twin}) == {
             "a": {"127.0.0.1": "another host answers there"}, "b": {"127.0.0.1": ""},
         }  # fmt: skip
+
+
+def test_the_doctor_loads_neither_tensorflow_nor_horovod_nor_mpi() -> None:
+    script = "import sys, hvd_train.doctor; print(*sys.modules)"
+    ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert not {"tensorflow", "keras", "horovod", "mpi4py", "numpy"} & set(ran.stdout.split())
