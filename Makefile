@@ -25,6 +25,7 @@ help:
 	@echo "make rank-accuracy  train CIFAR-10 on 1, 2 and 4 ranks; takes a quarter of an hour"
 	@echo "make rank-grid    train on 1 to 41 examples, several batches and 1 to 4 ranks"
 	@echo "make soak    break runs over two hosts in 8 ways, 20 times each, as root; takes hours"
+	@echo "make doctor-faults  plant faults on hosts and time hvd_train doctor, as root"
 	@echo "make memory-slope train 6,000 steps on 2 ranks and tell how their memory grows"
 
 env: .venv/ready
@@ -77,6 +78,9 @@ rank-accuracy: env
 
 rank-grid: env
 	$(BIN)/python benchmarks/rank_grid.py --save
+
+doctor-faults: env
+	$(BIN)/python benchmarks/doctor_faults.py --save
 
 memory-slope: env
 	$(BIN)/python benchmarks/memory_slope.py --save

@@ -25,6 +25,7 @@ from data_tools import launch_env
 from data_tools.errors import (
     CONFIG,
     EXIT_CODES,
+    HOST,
     RANK,
     DataError,
     Kind,

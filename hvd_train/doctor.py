@@ -19,7 +19,7 @@ from hvd_train import diagnosis, launch_command, over_ssh, rank_report
 from hvd_train import hosts as host_lists
 from hvd_train.diagnosis import Network, Report
 from hvd_train.flags import Doctor
-from hvd_train.hosts import Hosts
+from hvd_train.hosts import Slots
 from hvd_train.launch_command import LaunchCommand
 
 LAUNCH_SECONDS = 2 * rank_report.TOGETHER_SECONDS + 30.0
@@ -67,7 +67,7 @@ def stop_at(faults: Sequence[DataError]) -> None:
         raise DataError(kind, "doctor", f"{len(faults)} faults", fix=FIX, faults=lines)
 
 
-def advise(hosts: Hosts, ssh_port: int | None, network: Network | None) -> None:
+def advise(hosts: Slots, ssh_port: int | None, network: Network | None) -> None:
     """Prints the commands that start a training on hosts without a fault."""
     print("\nno faults; start training, such as cifar.py, with one of\n")
     for line in launch_command.recommended(hosts, ssh_port=ssh_port, network=network):
@@ -76,7 +76,7 @@ def advise(hosts: Hosts, ssh_port: int | None, network: Network | None) -> None:
         print("\nOpen MPI's mpirun refuses root: use an ordinary user")
 
 
-def check_hosts(hosts: Hosts, ssh_port: int | None, data: str | None) -> Network | None:
+def check_hosts(hosts: Slots, ssh_port: int | None, data: str | None) -> Network | None:
     """Looks at all hosts, and at this one if it only starts the ranks.
 
     Args:

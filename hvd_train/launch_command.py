@@ -12,7 +12,7 @@ from pathlib import Path
 from data_tools.errors import CONFIG, HOST, RANK, DataError
 from hvd_train import hosts as host_lists
 from hvd_train.diagnosis import Network
-from hvd_train.hosts import Hosts
+from hvd_train.hosts import Slots
 
 HOST_FLAGS = ("-H", "--hosts", "--host", "-host")
 HOSTFILE_FLAGS = ("--hostfile", "-hostfile", "--machinefile", "-machinefile")
@@ -45,7 +45,7 @@ class LaunchCommand:
 
     words: tuple[str, ...]
     size: int | None
-    hosts: Hosts | None
+    hosts: Slots | None
 
 
 def parse(words: Sequence[str]) -> LaunchCommand:
@@ -90,7 +90,7 @@ MESSAGES = (
     ("ORTE was unable to reliably start", HOST, "its daemon doesn't start on a host",
      "hvd_train doctor -H HOST:SLOTS,... tells why; use mpirun by its absolute path"),
     ("Unable to find a set of common task-to-task", HOST, "the hosts have no network in common",
-     "name the interface: horovodrun --network-interface eth0"),
+     "name the interface: horovodrun --network-interfaces eth0"),
     ("No module named 'distutils'", CONFIG, "horovodrun needs setuptools on this Python",
      "pip install setuptools"),
     ("doesn't have MPI support", CONFIG, "Horovod was built without MPI",
@@ -119,7 +119,7 @@ def explain(launcher: str, code: int | None, output: str) -> DataError:
 
 
 def recommended(
-    hosts: Hosts,
+    hosts: Slots,
     *,
     ssh_port: int | None,
     network: Network | None,
@@ -139,7 +139,7 @@ def recommended(
         horovodrun += ["-p", str(ssh_port)]
         mpirun += ["--mca", "plm_rsh_args", f"-p {ssh_port}"]
     if network is not None:
-        horovodrun += ["--network-interface", ",".join(dict.fromkeys(network.interfaces))]
+        horovodrun += ["--network-interfaces", ",".join(dict.fromkeys(network.interfaces))]
         for layer in ("btl", "oob"):
             mpirun += ["--mca", f"{layer}_tcp_if_include", network.name]
     own = Path(sys.prefix, "bin")

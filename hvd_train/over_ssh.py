@@ -14,7 +14,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -52,9 +52,7 @@ def examine(
         `probe.reach` and "skew"; and the faults of the hosts that it can't look at.
     """
     with ThreadPoolExecutor(len(hosts)) as pool, ExitStack() as stack:
-        probes = [Probe(host, ssh_port) for host in hosts]
-        for probe in probes:
-            stack.callback(probe.close)
+        probes = [stack.enter_context(closing(Probe(host, ssh_port))) for host in hosts]
         answers = pool.map(lambda probe: _or_error(lambda: probe.facts(wanted)), probes)
         known, faults = dict[Probe, Facts](), []
         for probe, answer in zip(probes, answers, strict=True):

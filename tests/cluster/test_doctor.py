@@ -119,7 +119,7 @@ def test_good_hosts_get_commands_that_start_ranks_on_both(cluster: Cluster, run_
     assert (done.rc, done.stderr) == (0, "")
     *_, horovodrun, mpirun = (line.strip() for line in done.stdout.splitlines())
     assert horovodrun == (
-        "horovodrun -np 2 -H host1:1,host2:1 --network-interface eth0 python hvd_train/cifar.py"
+        "horovodrun -np 2 -H host1:1,host2:1 --network-interfaces eth0 python hvd_train/cifar.py"
     )
     assert mpirun == (
         "mpirun -np 2 -H host1:1,host2:1 -x PATH --mca btl_tcp_if_include 10.77.0.0/24 "
