@@ -1,5 +1,7 @@
 """What can be said of ranks without starting any."""
 
+import socket
+
 import pytest
 import tensorflow as tf
 
