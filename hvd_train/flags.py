@@ -96,8 +96,8 @@ class Predict(OfRun):
     suspicious: Annotated[Path | None, tyro.conf.arg(metavar="LABELS")] = None
     """List the images of DIR whose given label the run confidently denies. LABELS is a CSV
     `image,label`, as conversion reads it, or `-` where each image lies in a folder of its class."""
-    min_probability: float = 0.5
-    """With --suspicious: how probable the run's own label must be."""
+    min_ratio: float = 100.0
+    """With --suspicious: how many times as probable as the given label the run's own must be."""
     sheet: Annotated[Path | None, tyro.conf.arg(metavar="FILE.png")] = None
     """With --suspicious: a picture of the first 200 of them, each with its given label and the
     run's below."""
@@ -111,10 +111,8 @@ class Predict(OfRun):
             raise ValueError("--sheet needs --suspicious")
         if self.sheet is not None and self.sheet.suffix.lower() != ".png":
             raise ValueError(f"--sheet is {str(self.sheet)!r}; its name must end in .png")
-        if not 0 < self.min_probability <= 1:
-            raise ValueError(
-                f"--min-probability is {self.min_probability}; it must be above 0 and at most 1"
-            )
+        if not 1 <= self.min_ratio < math.inf:
+            raise ValueError(f"--min-ratio is {self.min_ratio}; it must be at least 1")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -78,7 +78,7 @@ def list_suspicious(command: Predict, labels: Path, run: SavedRun) -> None:
     count, faults = len(labelled.files) + len(labelled.faults), list(labelled.faults)
     predictor, preparation = load_predictor(run), Preparation.of(run.manifest)
     batches = read(labelled.files, preparation, predictor, faults)
-    found = suspicious.denied(labelled, batches, predictor, run.manifest, command.min_probability)
+    found = suspicious.denied(labelled, batches, predictor, run.manifest, command.min_ratio)
     with opened(command.output) as stream:
         write_head(stream, Denied._fields, command.format)
         write_rows(stream, found, command.format)

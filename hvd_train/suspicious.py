@@ -21,10 +21,6 @@ from hvd_train.data.source import NO_CHARACTER
 from hvd_train.image_files import Preparation
 from hvd_train.predictor import Predictions, Predictor, text_of
 
-MAX_GIVEN = 0.001
-"""How probable a given label may be, at most, to be denied. Of 20 wrong labels among 600 captchas,
-with a model that reads 94 % of them, this found 17 and no right one; 0.9 for the model's own label
-in place of both limits found 13."""
 SHOWN = 200
 """Images on a sheet, at most."""
 
@@ -133,7 +129,7 @@ def denied(
     read: Iterable[tuple[Sequence[int], Predictions]],
     predictor: Predictor,
     manifest: Manifest,
-    min_probability: float,
+    min_ratio: float,
 ) -> list[Denied]:
     """Lists the images whose given label isn't the model's, the most confidently denied first.
 
@@ -142,16 +138,16 @@ def denied(
         read: the numbers of some of them and what the model reads there, until all are read.
         predictor: of the model.
         manifest: of its run.
-        min_probability: that the model must give to its own label.
+        min_ratio: how many times as probable as the given label the model's own must be. A ratio,
+            since a model that spreads its probability over many labels may still be sure that one
+            of them is wrong.
     """
     found = []
     for numbers, own in read:
         given = labelled.labels[numbers]
         differs = np.any(own.labels != given, axis=1)
         given_probabilities = predictor.probabilities(own.outputs, given)
-        is_denied = (
-            differs & (own.probabilities >= min_probability) & (given_probabilities <= MAX_GIVEN)
-        )
+        is_denied = differs & (own.probabilities >= min_ratio * given_probabilities)
         found += [
             Denied(
                 labelled.files[numbers[at]], labelled.texts[numbers[at]],
