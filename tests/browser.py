@@ -24,8 +24,9 @@ FLAGS = (
 
 # The browser reads descriptor 3 and writes 4.
 AT_3_AND_4 = """
-import os, sys
-for own, descriptor in zip((3, 4), [os.dup(int(word)) for word in sys.argv[1:3]]):
+import fcntl, os, sys
+above = [fcntl.fcntl(int(word), fcntl.F_DUPFD, 5) for word in sys.argv[1:3]]
+for own, descriptor in zip((3, 4), above):
     os.dup2(descriptor, own)
 os.execv(sys.argv[3], sys.argv[3:])
 """
