@@ -54,8 +54,9 @@ class World:
         return self.rank == 0
 
 
-MEET_SECONDS = 60.0
-"""Within which the ranks of all hosts come together, at least: some are longer in loading."""
+MEET_SECONDS = 90.0
+"""Within which the ranks of all hosts come together, at least: some are longer in loading, and Open
+MPI 4.1 sometimes takes a minute for its first connections between hosts."""
 
 
 def init(
