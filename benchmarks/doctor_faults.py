@@ -211,7 +211,7 @@ def seconds(name: str, fault: Planted) -> float:
                 check=False, env={**os.environ, "HOME": str(folder)}, stdin=subprocess.DEVNULL,
             )  # fmt: skip
             took = time.perf_counter() - begin
-    assert ran.returncode and f"{fault.kind}: {name}: " in ran.stderr, ran.stderr
+    assert ran.returncode and f"{fault.kind}: {name}:" in ran.stderr, ran.stderr
     return took
 
 

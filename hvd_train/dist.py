@@ -33,7 +33,7 @@ from data_tools.errors import (
     to_stderr,
 )
 from data_tools.launch_env import LaunchEnv
-from hvd_train import gpus, heartbeat, liveness, watchdog
+from hvd_train import gpus, heartbeat, liveness, probe, watchdog
 from hvd_train.watchdog import Watch
 
 
@@ -121,7 +121,7 @@ def _giving_up(launch: LaunchEnv, seconds: float) -> Iterator[None]:
 
 
 def _give_up(seconds: float) -> None:
-    interfaces = [f"{name} {address}" for name, address in heartbeat.interfaces()]
+    interfaces = [" ".join(pair) for pair in probe.interfaces()]
     DataError(
         HOST, socket.gethostname(),
         f"the ranks of the other hosts can't be reached for {seconds:g} s; this host's networks: "

@@ -4,24 +4,21 @@ Both sides prove by HMAC that they know the token, which travels through Horovod
 these connections. Whoever doesn't is turned away; nothing that arrives is executed.
 """
 
-import array
 import contextlib
-import fcntl
 import hashlib
 import hmac
 import json
 import os
 import secrets
 import socket
-import struct
 import time
 from dataclasses import dataclass
 from typing import Any
 
+from hvd_train import probe
+
 REACH_SECONDS = 2.0
 """How long a rank waits for each of the chief's addresses."""
-GET_ADDRESS = 0x8915
-"""SIOCGIFADDR of netdevice(7)."""
 MAX_LINE = 4096
 """Bytes of the longest line that is read."""
 
@@ -108,22 +105,10 @@ def _open_port(*, one_host: bool) -> socket.socket:
 def addresses() -> list[str]:
     """Names and addresses by which other hosts may reach this one, the likeliest first."""
     name = socket.gethostname()
-    found = [name, *(address for _, address in interfaces())]
+    found = [name, *(address.partition("/")[0] for _, address in probe.interfaces())]
     with contextlib.suppress(OSError):
         found += [str(info[4][0]) for info in socket.getaddrinfo(name, None)]
     return [address for address in dict.fromkeys(found) if not address.startswith("127.")]
-
-
-def interfaces() -> list[tuple[str, str]]:
-    """Name and IPv4 address of each of this host's interfaces."""
-    found = []
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
-        for _, name in socket.if_nameindex():
-            request = array.array("B", struct.pack("256s", name.encode()[:15]))
-            with contextlib.suppress(OSError):
-                fcntl.ioctl(sock.fileno(), GET_ADDRESS, request)
-                found.append((name, socket.inet_ntoa(request[20:24].tobytes())))
-    return found
 
 
 def proof(token: str, *said: object) -> str:

@@ -177,7 +177,7 @@ def test_mpirun_that_docker0_leads_astray_says_so_and_its_documented_flags_mend_
     done = run_on(hosts[0], [*command, *flags(cluster)], timeout=240)
     assert error_lines(done) == [
         "error: HOST: host1: the ranks of the other hosts can't be reached for 90 s; this host's "
-        "networks: lo 127.0.0.1, eth0 10.77.0.1, docker0 172.17.0.1; name the one that the hosts "
+        "networks: eth0 10.77.0.1/24, docker0 172.17.0.1/16; name the one that the hosts "
         "share, such as eth0: mpirun --mca btl_tcp_if_include eth0, or horovodrun "
         "--network-interfaces eth0"
     ]

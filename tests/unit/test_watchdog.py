@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from hvd_train import heartbeat, watchdog
+from hvd_train import heartbeat, probe, watchdog
 from hvd_train.heartbeat import Offer
 from hvd_train.watchdog import ChiefWatch
 
@@ -317,7 +317,8 @@ def test_over_several_hosts_the_chief_listens_at_the_addresses_that_it_tells() -
     watch = ChiefWatch(1000, one_host=False)
     try:
         assert not any(address.startswith("127.") for address in watch.offer.addresses)
-        for _, address in heartbeat.interfaces():
-            socket.create_connection((address, watch.offer.port), timeout=10).close()
+        for _, address in probe.interfaces():
+            host = address.partition("/")[0]
+            socket.create_connection((host, watch.offer.port), timeout=10).close()
     finally:
         watch.close()
