@@ -26,6 +26,7 @@ help:
 	@echo "make rank-grid    train on 1 to 41 examples, several batches and 1 to 4 ranks"
 	@echo "make soak    break runs over two hosts in 8 ways, 20 times each, as root; takes hours"
 	@echo "make doctor-faults  plant faults on hosts and time hvd_train doctor, as root"
+	@echo "make mpi-matrix   start ranks under each launcher and MPI, and tell what is read"
 	@echo "make memory-slope train 6,000 steps on 2 ranks and tell how their memory grows"
 
 env: .venv/ready
@@ -87,3 +88,6 @@ memory-slope: env
 
 soak: env
 	$(BIN)/python benchmarks/soak.py --save
+
+mpi-matrix: env
+	$(BIN)/python benchmarks/mpi_matrix.py --save

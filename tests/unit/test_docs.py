@@ -20,7 +20,8 @@ ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 OF_LAUNCHERS = {
     "--gloo", "--hostfile", "--mca", "--oversubscribe", "--network-interface", "--nodes",
-    "--ntasks-per-node", "--time", "--signal",
+    "--ntasks-per-node", "--time", "--signal", "--mpi", "--requeue", "--gpus-per-task",
+    "--no-install-recommends",
 }  # fmt: skip
 
 
@@ -85,6 +86,18 @@ def test_the_commands_of_the_pages_are_understood(page: Path) -> None:
         elif len(words) > 1:  # one word names the command only
             _, name, _ = data_tools_cli.COMMANDS[words[0]]
             parse_flags(getattr(data_tools_flags, name), prog=words[0], argv=words[1:])
+
+
+def test_the_errors_of_the_pages_are_those_of_the_program() -> None:
+    sources = [*ROOT.glob("data_tools/**/*.py"), *ROOT.glob("hvd_train/**/*.py"), ROOT / "Makefile"]
+    joined = " ".join(source.read_text() for source in sources)
+    joined = re.sub(r'"\s*\n\s*f?"', "", joined)  # parts of one string
+    rows = re.findall(r"^\| `error: (.*?)` ", (ROOT / "docs/troubleshooting.md").read_text(), re.M)
+    assert len(rows) > 12
+    for row in rows:
+        words = row.split()
+        windows = [" ".join(words[i : i + 3]) for i in range(len(words) - 2)]
+        assert any(window in joined for window in windows), row
 
 
 def test_commands_are_found_in_blocks_and_in_sentences() -> None:
