@@ -28,6 +28,7 @@ ALONE: dict[str, tuple[str, str, str]] = {
 """The same of what one process does."""
 TOOLS = {
     "doctor": ("hvd_train.doctor", "Doctor", "find out why training doesn't start on some hosts"),
+    "launch": ("hvd_train.launch", "Launch", "keep a run going on hosts that come and go"),
 }
 """The same of what needs no TensorFlow."""
 COMMANDS = {**OVER_RANKS, **ALONE, **TOOLS}

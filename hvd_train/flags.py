@@ -1,4 +1,4 @@
-"""The flags of the commands that work on a trained run: what each means, its default.
+"""The flags of the commands around a run: what each means, its default.
 
 They stand apart from the commands, so that `--help` needn't import TensorFlow.
 """
@@ -164,3 +164,43 @@ class Compare:
             raise ValueError("name two runs or more, each once")
         if self.output.suffix not in (".svg", ".png"):
             raise ValueError(f"--output is {self.output}; its name must end in .svg or .png")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Launch:
+    """Keeps a run going on hosts that come and go: starts mpirun anew on what is there.
+
+    A change of hosts stops the run with a checkpoint; it goes on with the same global batch, order
+    of examples and schedule.
+    """
+
+    command: Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="-- COMMAND")]
+    """What each rank runs, such as hvd_train cifar --global-batch 512; --resume is added."""
+    hosts_script: Path
+    """Program that prints the hosts that are there now, a line host:slots for each, as discovery
+    scripts of Horovod do."""
+    min_np: int = 1
+    """Fewest ranks to run; below that it waits."""
+    max_np: int | None = None
+    """Most ranks to run; as many as there are slots if not given."""
+    wait_minutes: float = 10.0
+    """How long it waits for enough hosts before it ends."""
+    max_restarts: int = 10
+    """Failures in a row, without a new checkpoint, after which the run is started again."""
+    poll_seconds: float = 5.0
+    """Seconds between two looks at the hosts; a change must be seen twice."""
+    debug: bool = False
+    """Show tracebacks."""
+
+    def __post_init__(self) -> None:
+        if self.min_np < 1:
+            raise ValueError(f"--min-np is {self.min_np}; it must be at least 1")
+        if self.max_np is not None and self.max_np < self.min_np:
+            raise ValueError(f"--max-np is {self.max_np}; it must be at least --min-np")
+        if not self.poll_seconds > 0:
+            raise ValueError(f"--poll-seconds is {self.poll_seconds}; it must be positive")
+        for flag, value in (
+            ("--wait-minutes", self.wait_minutes), ("--max-restarts", self.max_restarts)
+        ):  # fmt: skip
+            if not value >= 0:
+                raise ValueError(f"{flag} is {value}; it must not be negative")

@@ -33,6 +33,7 @@ HELPS = [
     ["hvd_train", "hosts", "--help"],
     ["hvd_train", "report", "--help"],
     ["hvd_train", "compare", "--help"],
+    ["hvd_train", "launch", "--help"],
 ]
 
 

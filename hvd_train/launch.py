@@ -1,0 +1,401 @@
+"""Keeps a run going on hosts that come and go: starts `mpirun`, again and again, on what is there.
+
+Every start has `--resume`, so the run goes on from its last checkpoint with the same global batch,
+order of examples and schedule, whatever the number of ranks. When the hosts change, SIGUSR1 goes to
+`mpirun`, which passes it on to the ranks: all save a checkpoint after the same step and end, so no
+step is lost or done twice. `horovodrun` isn't used, since a signal ends it while its ranks go on,
+and neither is Horovod's elastic driver: docs/clusters.md says why.
+
+What the ranks print passes through here and is listened to: how far the run has come, and which
+host a failure is charged to.
+"""
+
+import re
+import shutil
+import socket
+import subprocess
+import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from data_tools.errors import (
+    CONFIG,
+    EXIT_CODES,
+    HOST,
+    INPUT,
+    INTEGRITY,
+    NUMERIC,
+    RANK,
+    SPACE,
+    DataError,
+    os_errors,
+    to_stderr,
+    to_stdout,
+)
+from hvd_train import stop
+from hvd_train.flags import Launch
+from hvd_train.tied import Tied
+
+Hosts = dict[str, int]
+"""Slots by host; rank 0 is on the first."""
+
+LAUNCHER = "mpirun"
+SCRIPT_SECONDS = 10.0
+"""How long the hosts script may take."""
+STOP_SECONDS = 300.0
+"""How long a run may take to stop in order; the watchdog ends one that is stuck before."""
+MAX_HOST_FAILURES = 3
+"""Failures charged to a host after which it is left out."""
+FINAL = frozenset(EXIT_CODES[kind] for kind in (CONFIG, INPUT, INTEGRITY, SPACE, NUMERIC))
+"""Exit codes of a run that would only fail again."""
+STEP = re.compile(
+    r"goes on from step (?P<from>\d+)|stopped by (?P<by>\S+) after (?P<after>\d+) of \d+ steps"
+)
+FRESH = ": starts fresh"
+READY = re.compile(r"\branks: \d+, ")
+"""In the first line of a run, when all its ranks listen to signals."""
+BLAMES = (
+    r"\berror: [A-Z]+: .*\brank \d+ on {host}(?![\w.-])",
+    r"^ssh: .*(?<![\w.-]){host}(?![\w.-])",
+    r"^(\S+@)?{host}: Permission denied",
+    r"[Hh]ost key\b.* for {host} ",
+    r"\bRemote daemon: .* on node {host}(?![\w.-])",
+    r" on node {host} exited on signal ",
+)
+"""Lines that charge a host with a failure: ours, those of OpenSSH, those of Open MPI."""
+
+
+def main(flags: Launch) -> None:
+    """Runs the command until it ends by itself.
+
+    Raises:
+        DataError: CONFIG for what can't be started; HOST when there were too few hosts for too
+            long; RANK when it failed too often without progress.
+        SystemExit: with the exit code of the run, or that of a run which was asked to stop.
+    """
+    if not flags.command:
+        raise DataError(
+            CONFIG, "command line", "there is no command to start",
+            fix="write it after --: hvd_train launch --hosts-script S -- hvd_train cifar",
+        )  # fmt: skip
+    if any(re.match("--batch[-_]size(=|$)", word) for word in flags.command):
+        raise DataError(
+            CONFIG, "--batch-size", "it is a rank's, and the number of ranks changes",
+            fix="give the batch of all ranks, --global-batch",
+        )  # fmt: skip
+    if shutil.which(LAUNCHER) is None:
+        raise DataError(
+            CONFIG, LAUNCHER, "it isn't on PATH",
+            fix="activate the environment: . .venv/bin/activate",
+        )  # fmt: skip
+    signals = stop.signals()
+    signals.begin()
+    raise SystemExit(Supervisor(flags, signals).run())
+
+
+def parse_hosts(text: str, where: object) -> Hosts:
+    """Reads lines `host:slots`, or `host` for one slot, as Horovod's discovery scripts print them.
+
+    Raises:
+        DataError: INPUT with the line that isn't one.
+    """
+    hosts: Hosts = {}
+    for number, line in enumerate(text.splitlines(), start=1):
+        if not line.strip():
+            continue
+        found = re.fullmatch(r"([A-Za-z0-9][\w.-]*)(?::([1-9]\d*))?", line.strip(), re.ASCII)
+        if found is None or found[1] in hosts:
+            reason = "not HOST:SLOTS" if found is None else "the host is there twice"
+            raise DataError(
+                INPUT, where, f"line {number}", f"{line.strip()!r}: {reason}",
+                fix="let it print a line such as host1:4 for each host",
+            )  # fmt: skip
+        hosts[found[1]] = int(found[2] or 1)
+    return hosts
+
+
+def read_hosts(script: Path) -> Hosts:
+    """Runs the hosts script and returns what it prints.
+
+    Raises:
+        DataError: INPUT when it can't be run, fails, takes too long or prints something else.
+    """
+    try:
+        with os_errors(script):
+            done = subprocess.run(
+                [script.absolute()], stdin=subprocess.DEVNULL, capture_output=True, text=True,
+                errors="replace", timeout=SCRIPT_SECONDS, check=False,
+            )  # fmt: skip
+    except subprocess.TimeoutExpired as error:
+        raise DataError(
+            INPUT, script, f"it takes more than {SCRIPT_SECONDS:g} s", fix="let it answer sooner"
+        ) from error
+    if done.returncode:
+        said = done.stderr.strip().splitlines()[-1:] or ["it says nothing"]
+        raise DataError(
+            INPUT, script, f"it ended with code {done.returncode}: {said[0]}", fix="mend the script"
+        )
+    return parse_hosts(done.stdout, script)
+
+
+def place(hosts: Mapping[str, int], max_np: int | None, running: Mapping[str, int]) -> Hosts:
+    """Chooses the slots for at most `max_np` ranks.
+
+    Hosts that the run is on come first, in their order: the chief, whose host holds the run folder
+    if it isn't shared, moves only if it must, and the script may print its lines in any order.
+    """
+    placed: Hosts = {}
+    left = sum(hosts.values()) if max_np is None else max_np
+    for name in [*(name for name in running if name in hosts), *hosts]:
+        if name not in placed and left:
+            placed[name] = min(hosts[name], left)
+            left -= placed[name]
+    return placed
+
+
+def to_text(hosts: Mapping[str, int]) -> str:
+    """The hosts as -H of mpirun takes them."""
+    return ",".join(f"{name}:{slots}" for name, slots in hosts.items())
+
+
+def launcher_command(hosts: Mapping[str, int], command: Sequence[str]) -> list[str]:
+    """The command line that starts a rank on each slot; other hosts get PATH alone."""
+    ranks = str(sum(hosts.values()))
+    return [LAUNCHER, "-np", ranks, "-H", to_text(hosts), "-x", "PATH", *command, "--resume"]
+
+
+def blames(line: str, host: str) -> bool:
+    """Tells whether a line of the ranks or the launcher charges a host with a failure.
+
+    Args:
+        line: what was printed.
+        host: as the script names it. A rank tells its host's own name, with a domain or without.
+    """
+    is_address = not host.strip("0123456789.")
+    name = re.escape(host) if is_address else re.escape(host.partition(".")[0]) + r"(\.[\w.-]+)?"
+    if host in ("localhost", "127.0.0.1"):
+        name = f"({name}|{re.escape(socket.gethostname())})"
+    return any(re.search(pattern.format(host=name), line) for pattern in BLAMES)
+
+
+@dataclass(slots=True)
+class Attempt:
+    """What one start of the run has told.
+
+    Attributes:
+        hosts: where it is.
+        is_ready: whether all its ranks listen to signals.
+        starts_fresh: whether it found nothing to go on with.
+        step: the last checkpoint that it told of.
+        stopped_by: why it stopped in order, with a checkpoint, before its last step.
+        blamed: the hosts that a failure is charged to.
+    """
+
+    hosts: Hosts
+    is_ready: bool = False
+    starts_fresh: bool = False
+    step: int = 0
+    stopped_by: str | None = None
+    blamed: set[str] = field(default_factory=set)
+
+    def hear(self, line: str) -> None:
+        """Takes in a line."""
+        self.is_ready |= READY.search(line) is not None
+        self.starts_fresh |= line.endswith(FRESH)
+        if found := STEP.search(line):
+            self.step = int(found["from"] or found["after"])
+            self.stopped_by = found["by"]
+        self.blamed |= {host for host in self.hosts if blames(line, host)}
+
+
+@dataclass(slots=True)
+class Record:
+    """What all starts so far have shown.
+
+    Attributes:
+        step: the last checkpoint that is known of.
+        failures: in a row, without a later checkpoint.
+        charged: failures by host.
+    """
+
+    step: int = 0
+    failures: int = 0
+    charged: Counter[str] = field(default_factory=Counter)
+
+    def progress(self, step: int) -> None:
+        """Notes a checkpoint that was told of."""
+        if step > self.step:
+            self.step, self.failures = step, 0
+
+    def failed(self, attempt: Attempt) -> None:
+        """Charges a failure to the hosts that were named, if there were others to do without them.
+
+        A run on one host can't do without it, whoever is to blame.
+        """
+        self.failures += 1
+        if len(attempt.hosts) > 1:
+            self.charged.update(attempt.blamed)
+
+    def usable(self, hosts: Mapping[str, int]) -> Hosts:
+        """Returns the hosts that don't keep failing; forgives those that the script has dropped."""
+        self.charged = Counter({name: n for name, n in self.charged.items() if name in hosts})
+        return {name: slots for name, slots in hosts.items() if not self.is_out(name)}
+
+    def is_out(self, host: str) -> bool:
+        """Whether a host is left out."""
+        return self.charged[host] >= MAX_HOST_FAILURES
+
+
+class Supervisor:
+    """Starts the run, watches it and the hosts, and starts it again."""
+
+    def __init__(self, flags: Launch, signals: stop.Signals) -> None:
+        self._flags, self._signals = flags, signals
+        self._record = Record()
+        self._printed = read_hosts(flags.hosts_script)
+        self._running: Hosts = {}
+
+    def run(self) -> int:
+        """Returns the exit code of the run once it has ended for good."""
+        while True:
+            self._running = self._wait_for_hosts()
+            code = self._run_once(self._running)
+            if code is not None:
+                return code
+
+    def _look(self) -> Hosts:
+        """Where the run should be now; a script that fails for once changes nothing."""
+        try:
+            self._printed = read_hosts(self._flags.hosts_script)
+        except DataError as error:
+            to_stderr(f"warning: {error.where}: {error.reason}; keeps to the hosts that it printed")
+        usable = self._record.usable(self._printed)
+        return place(usable, self._flags.max_np, self._running)
+
+    def _wait_for_hosts(self) -> Hosts:
+        """Returns where to start, once the slots are enough."""
+        deadline = time.monotonic() + 60 * self._flags.wait_minutes
+        told = ""
+        while sum((hosts := self._look()).values()) < self._flags.min_np:
+            waits = f"waits for {self._flags.min_np} ranks: {self._what_there_is(hosts)}"
+            if waits != told:
+                say(waits)
+                told = waits
+            if time.monotonic() > deadline:
+                raise DataError(
+                    HOST, self._flags.hosts_script,
+                    f"no {self._flags.min_np} ranks for {self._flags.wait_minutes:g} minutes: "
+                    f"{self._what_there_is(hosts)}",
+                    fix="bring back hosts and start the same command, which goes on; or lower "
+                    "--min-np",
+                )  # fmt: skip
+            self._sleep()
+        return hosts
+
+    def _what_there_is(self, hosts: Hosts) -> str:
+        out = [name for name in self._printed if self._record.is_out(name)]
+        there = f"there is {to_text(hosts)}" if hosts else "there is no host"
+        return f"{there}; left out: {', '.join(out)}" if out else there
+
+    def _sleep(self) -> None:
+        """Waits until the next look at the hosts.
+
+        Raises:
+            SystemExit: when it is asked to stop.
+        """
+        until = time.monotonic() + self._flags.poll_seconds
+        while (left := until - time.monotonic()) > 0:
+            if self._signals.first is not None:
+                raise SystemExit(stop.EXIT_CODES[self._signals.first])
+            time.sleep(min(left, 0.1))
+
+    def _run_once(self, hosts: Hosts) -> int | None:
+        """Starts the run and sees to its end; returns the exit code if it is over."""
+        say(f"starts {sum(hosts.values())} ranks on {to_text(hosts)}")
+        attempt = Attempt(hosts)
+        with Tied(launcher_command(hosts, self._flags.command)) as ranks:
+            changed = self._watch(ranks, attempt)
+        code = ranks.code
+        if code == 0:
+            return 0
+        if self._signals.first is not None:
+            return stop.EXIT_CODES[self._signals.first]
+        if changed:
+            return None
+        return self._judge(code, attempt)
+
+    def _watch(self, ranks: Tied, attempt: Attempt) -> bool:
+        """Sees to a run until it ends; returns whether it was stopped because the hosts changed."""
+        look_at = time.monotonic() + self._flags.poll_seconds
+        changed, asked_at, last = False, None, attempt.hosts
+        for lines in ranks.lines():
+            for line in lines:
+                attempt.hear(line)
+            self._note(attempt)
+            now = time.monotonic()
+            if asked_at is None and now > look_at:
+                found, look_at = self._look(), now + self._flags.poll_seconds
+                # Twice the same, since a script may see a host for once only.
+                changed = found == last != attempt.hosts
+                last = found
+                if changed:
+                    say(f"the hosts are now {to_text(found) or 'none'}: stops the run")
+            if asked_at is None and (changed or self._signals.first is not None):
+                asked_at = now
+                # Before that there is nothing to save, and a signal may get lost.
+                ranks.ask_to_stop() if attempt.is_ready else ranks.end()
+            elif asked_at is not None and now - asked_at > STOP_SECONDS:
+                ranks.end()
+        return changed
+
+    def _note(self, attempt: Attempt) -> None:
+        """Takes over how far the run has come.
+
+        Raises:
+            DataError: CONFIG when it starts anew though it had come further.
+        """
+        if attempt.starts_fresh and self._record.step > attempt.step:
+            raise DataError(
+                CONFIG, next(iter(attempt.hosts)),
+                f"the run starts afresh there, but had saved step {self._record.step}",
+                fix="let --runs-dir be a folder that all hosts share",
+            )  # fmt: skip
+        self._record.progress(attempt.step)
+
+    def _judge(self, code: int, attempt: Attempt) -> int | None:
+        """Returns the exit code of a run that ended unasked, or None if it shall start again.
+
+        Raises:
+            DataError: RANK when it has failed too often.
+        """
+        if attempt.stopped_by in ("SIGTERM", "SIGUSR1"):  # as when a host is shut down
+            say(f"a rank got {attempt.stopped_by}: goes on with what is there")
+            return None
+        if attempt.stopped_by is not None or (code in FINAL and not attempt.blamed):
+            return code
+        self._record.failed(attempt)
+        if self._record.failures > self._flags.max_restarts:
+            raise DataError(
+                RANK, LAUNCHER,
+                f"{self._record.failures} starts in a row failed without a new checkpoint, the "
+                f"last with code {code}",
+                fix="see the errors above; start the same command to go on",
+            )  # fmt: skip
+        charged = [
+            f"{host} ({self._record.charged[host]} of {MAX_HOST_FAILURES})"
+            for host in sorted(attempt.blamed) if self._record.charged[host]
+        ]  # fmt: skip
+        whose = f", charged to {', '.join(charged)}" if charged else ""
+        say(
+            f"the run failed with code {code}{whose}; start {self._record.failures} of "
+            f"{self._flags.max_restarts} again"
+        )
+        self._sleep()
+        return None
+
+
+def say(text: str) -> None:
+    """Tells what is done, among what the ranks print."""
+    to_stdout(f"launch: {text}")
