@@ -317,14 +317,9 @@ class Supervisor:
         attempt = Attempt(hosts)
         with Tied(launcher_command(hosts, self._flags.command)) as ranks:
             changed = self._watch(ranks, attempt)
-        code = ranks.code
-        if code == 0:
-            return 0
-        if self._signals.first is not None:
-            return stop.EXIT_CODES[self._signals.first]
-        if changed:
+        if changed and ranks.code not in FINAL | {0}:
             return None
-        return self._judge(code, attempt)
+        return self._judge(ranks.code, attempt)
 
     def _watch(self, ranks: Tied, attempt: Attempt) -> bool:
         """Sees to a run until it ends; returns whether it was stopped because the hosts changed."""
@@ -365,15 +360,19 @@ class Supervisor:
         self._record.progress(attempt.step)
 
     def _judge(self, code: int, attempt: Attempt) -> int | None:
-        """Returns the exit code of a run that ended unasked, or None if it shall start again.
+        """Returns the exit code of a run that is over, or None if it shall start again.
 
         Raises:
             DataError: RANK when it has failed too often.
         """
+        if code == 0 or (code in FINAL and not attempt.blamed):
+            return code
+        if self._signals.first is not None:
+            return stop.EXIT_CODES[self._signals.first]
         if attempt.stopped_by in ("SIGTERM", "SIGUSR1"):  # as when a host is shut down
             say(f"a rank got {attempt.stopped_by}: goes on with what is there")
             return None
-        if attempt.stopped_by is not None or (code in FINAL and not attempt.blamed):
+        if attempt.stopped_by is not None:
             return code
         self._record.failed(attempt)
         if self._record.failures > self._flags.max_restarts:

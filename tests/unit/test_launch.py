@@ -1,0 +1,153 @@
+"""Where `hvd_train launch` starts ranks, and whom it charges with a failure."""
+
+import socket
+from pathlib import Path
+
+import pytest
+
+from data_tools.errors import DataError
+from hvd_train import launch
+from hvd_train.launch import Attempt, Record
+
+
+def test_hosts_are_read_as_discovery_scripts_print_them() -> None:
+    text = "host1:4\n\nhost-2.example.com:12\r\n 10.0.0.3 \n"
+    assert launch.parse_hosts(text, "s") == {"host1": 4, "host-2.example.com": 12, "10.0.0.3": 1}
+    assert launch.parse_hosts("", "s") == {}
+
+
+REFUSED = {
+    "host1:4\nhost2 slots=2": "2: 'host2 slots=2': not HOST:SLOTS",
+    "host1:0": "1: 'host1:0': not HOST:SLOTS",
+    "host1:": "1: 'host1:': not HOST:SLOTS",
+    "--mca:2": "1: '--mca:2': not HOST:SLOTS",
+    "host1,host2:2": "1: 'host1,host2:2': not HOST:SLOTS",
+    "host1:2\nhost1:4": "2: 'host1:4': the host is there twice",
+}
+
+
+@pytest.mark.parametrize("text", REFUSED)
+def test_other_lines_are_refused_with_their_number(text: str) -> None:
+    with pytest.raises(DataError) as raised:
+        launch.parse_hosts(text, "hosts.sh")
+    assert str(raised.value) == (
+        f"error: INPUT: hosts.sh:line {REFUSED[text]}; let it print a line such as host1:4 for "
+        "each host"
+    )
+
+
+SCRIPTS = {
+    "#!/bin/sh\necho no cluster >&2; exit 3": (
+        "it ended with code 3: no cluster; mend the script"
+    ),
+    "#!/bin/sh\nfalse": "it ended with code 1: it says nothing; mend the script",
+    "echo host1:2": "Exec format error; check that the path exists and its permissions",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("text", SCRIPTS)
+def test_a_hosts_script_that_fails_is_one_line(tmp_path: Path, text: str) -> None:
+    script = tmp_path / "hosts.sh"
+    script.write_text(text)
+    script.chmod(0o755)
+    with pytest.raises(DataError) as raised:
+        launch.read_hosts(script)
+    assert str(raised.value) == f"error: INPUT: {script}: {SCRIPTS[text]}"
+
+
+@pytest.mark.parametrize(
+    ("hosts", "max_np", "running", "placed"),
+    [
+        ({"a": 2, "b": 4}, None, {}, {"a": 2, "b": 4}),
+        ({"a": 2, "b": 4}, 5, {}, {"a": 2, "b": 3}),
+        ({"a": 2, "b": 4}, 2, {}, {"a": 2}),
+        # The chief stays where it is, however the script orders its lines.
+        ({"b": 4, "a": 2}, 4, {"a": 2, "b": 2}, {"a": 2, "b": 2}),
+        ({"c": 4, "b": 4}, 4, {"a": 2, "b": 2}, {"b": 4}),
+        ({"a": 1}, 4, {"a": 2, "b": 2}, {"a": 1}),
+        ({}, 4, {"a": 2}, {}),
+    ],
+)
+def test_ranks_are_placed_first_where_the_run_is(
+    hosts: launch.Hosts, max_np: int | None, running: launch.Hosts, placed: launch.Hosts
+) -> None:
+    found = launch.place(hosts, max_np, running)
+    assert list(found.items()) == list(placed.items())
+
+
+def test_other_hosts_get_no_variable_but_path() -> None:
+    command = launch.launcher_command({"a": 2, "b": 1}, ["hvd_train", "cifar"])
+    assert command == [
+        "mpirun", "-np", "3", "-H", "a:2,b:1", "-x", "PATH", "hvd_train", "cifar", "--resume",
+    ]  # fmt: skip
+
+
+RANK_LINE = "error: RANK: rank 1 on {}: process 7 ended while the others waited for it; look"
+CHARGED = [
+    (RANK_LINE.format("host2"), "host2"),
+    ("[1,0]<stderr>:" + RANK_LINE.format("host2.example.com"), "host2"),
+    (RANK_LINE.format("host2"), "host2.example.com"),
+    ("error: HOST: versions: rank 3 on host2 has keras = 3, rank 0 has 4; install", "host2"),
+    ("error: INTEGRITY: data set: rank 3 on host2 has manifest = a, rank 0 has b; give", "host2"),
+    ("ssh: Could not resolve hostname host2: Name or service not known", "host2"),
+    ("ssh: connect to host 10.0.0.2 port 22: Connection refused", "10.0.0.2"),
+    ("me@host2: Permission denied (publickey).", "host2"),
+    ("No ED25519 host key is known for host2 and you have requested strict checking.", "host2"),
+    ("Host key for host2 has changed and you have requested strict checking.", "host2"),
+    ("  Remote daemon: [[11,0],1] on node host2", "host2"),
+    ("mpirun noticed that process rank 1 with PID 0 on node host2 exited on signal 9.", "host2"),
+    (RANK_LINE.format(socket.gethostname()), "localhost"),
+]
+
+
+@pytest.mark.parametrize(("line", "host"), CHARGED)
+def test_a_failure_is_charged_to_the_host_that_a_line_names(line: str, host: str) -> None:
+    assert launch.blames(line, host)
+    for other in ("host", "host22", "my-host2", "0.0.0.2", "10.0.0.22"):
+        assert not launch.blames(line, other)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "warning: rank 1 on host2 can't reach port 99 of host1: nobody will notice if it freezes",
+        "  HNP daemon   : [[11,0],0] on node host2",
+        "step 10, loss = 4.61 on host2",
+        "error: CONFIG: runs/host2: the run folder exists already; choose another --name",
+    ],
+)
+def test_a_line_that_only_mentions_a_host_charges_nobody(line: str) -> None:
+    assert not launch.blames(line, "host2")
+
+
+def failed(record: Record, *blamed: str, hosts: tuple[str, ...] = ("a", "b")) -> None:
+    record.failed(Attempt(hosts=dict.fromkeys(hosts, 1), blamed=set(blamed)))
+
+
+def test_a_host_is_out_after_three_failures_until_the_script_drops_it() -> None:
+    record, hosts = Record(), {"a": 1, "b": 1}
+    for _ in range(2):
+        failed(record, "b")
+    assert record.usable(hosts) == hosts
+    record.progress(10)  # which doesn't mend a host
+    failed(record, "b")
+    assert record.usable(hosts) == {"a": 1}
+    assert record.usable({"a": 1}) == {"a": 1}
+    assert record.usable(hosts) == hosts
+
+
+def test_a_run_on_one_host_never_leaves_it_out() -> None:
+    record = Record()
+    for _ in range(5):
+        failed(record, "a", hosts=("a",))
+    assert record.usable({"a": 1}) == {"a": 1}
+    assert record.failures == 5
+
+
+def test_only_a_later_checkpoint_is_progress() -> None:
+    record = Record(step=20, failures=2)
+    record.progress(20)
+    record.progress(10)
+    assert record.failures == 2
+    record.progress(21)
+    assert (record.step, record.failures) == (21, 0)
