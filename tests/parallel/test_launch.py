@@ -103,9 +103,9 @@ def test_four_ranks_then_two_of_which_one_dies_then_four_are_the_whole_run(
     ids = {size: read_ids(tmp_path, size) for size in (1, 2, 4)}
     for step in range(STEPS):
         seen = ids[2 if first <= step < second else 4][step]
-        times = 2 if first <= step < 15 else 1  # up to where the killed rank surely was
-        if times == 2 or step > 17:
-            assert sorted(seen) == sorted(ids[1][step] * times), step
+        assert set(seen) == set(ids[1][step]), step
+        if not first <= step < 18:  # the start that failed came about as far, perhaps in part
+            assert len(seen) == BATCH, step
     assert len({tuple(own) for own in ids[1].values()}) == STEPS
 
 
