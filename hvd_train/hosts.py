@@ -77,23 +77,32 @@ def read_file(path: Path) -> Slots:
     Raises:
         DataError: INPUT for lines that are no hosts, by their numbers, or when there are none.
     """
+    found = read_lines(path.read_text(encoding="utf-8-sig", errors="replace"), path)
+    if not found:
+        raise DataError(INPUT, path, "it names no host", fix=FORM)
+    return found
+
+
+def read_lines(text: str, where: Path) -> Hosts:
+    """Reads the lines of a hostfile, which may name no host.
+
+    Raises:
+        DataError: INPUT for lines that are no hosts, by their numbers.
+    """
     found, faults = [], []
-    text = path.read_text(encoding="utf-8-sig", errors="replace")
     for number, line in enumerate(text.splitlines(), start=1):
         if words := line.partition("#")[0].strip():
             try:
                 found.append(_read_line(words))
             except ValueError as error:
-                faults.append(Fault(number, INPUT, f"{path}:{number}", str(error), FORM))
+                faults.append(Fault(number, INPUT, f"{where}:{number}", str(error), FORM))
     if len(faults) == 1:
         raise faults[0].error()
     if faults:
         raise DataError(
-            INPUT, path, f"{len(faults)} lines are no hosts", fix=FORM,
+            INPUT, where, f"{len(faults)} lines are no hosts", fix=FORM,
             faults=[fault.line() for fault in faults],
         )  # fmt: skip
-    if not found:
-        raise DataError(INPUT, path, "it names no host", fix=FORM)
     return _joined(found)
 
 
@@ -155,7 +164,16 @@ def for_horovodrun(hosts: Slots) -> str:
     Raises:
         DataError: CONFIG for an IPv6 address.
     """
-    return "-H " + ",".join(f"{host}:{slots}" for host, slots in _named(hosts, "horovodrun"))
+    return f"-H {to_list(hosts, 'horovodrun')}"
+
+
+def to_list(hosts: Hosts, launcher: str) -> str:
+    """The value of a launcher's -H, `host1:4,host2:4`.
+
+    Raises:
+        DataError: CONFIG for an IPv6 address.
+    """
+    return ",".join(f"{host}:{slots}" for host, slots in _named(hosts, launcher))
 
 
 def for_open_mpi(hosts: Slots) -> str:

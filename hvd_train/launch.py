@@ -19,7 +19,7 @@ import socket
 import subprocess
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -39,10 +39,8 @@ from data_tools.errors import (
 )
 from hvd_train import stop, tied
 from hvd_train.flags import Launch
+from hvd_train.hosts import Hosts, read_lines, to_list
 from hvd_train.tied import Tied
-
-Hosts = dict[str, int]
-"""Slots by host; rank 0 is on the first."""
 
 LAUNCHER = "mpirun"
 SCRIPT_SECONDS = 10.0
@@ -98,32 +96,11 @@ def main(flags: Launch) -> None:
     raise SystemExit(Supervisor(flags, signals).run())
 
 
-def parse_hosts(text: str, where: object) -> Hosts:
-    """Reads lines `host:slots`, or `host` for one slot, as Horovod's discovery scripts print them.
-
-    Raises:
-        DataError: INPUT with the line that isn't one.
-    """
-    hosts: Hosts = {}
-    for number, line in enumerate(text.splitlines(), start=1):
-        if not line.strip():
-            continue
-        found = re.fullmatch(r"([A-Za-z0-9][\w.-]*)(?::([1-9]\d*))?", line.strip(), re.ASCII)
-        if found is None or found[1] in hosts:
-            reason = "not HOST:SLOTS" if found is None else "the host is there twice"
-            raise DataError(
-                INPUT, where, f"line {number}", f"{line.strip()!r}: {reason}",
-                fix="let it print a line such as host1:4 for each host",
-            )  # fmt: skip
-        hosts[found[1]] = int(found[2] or 1)
-    return hosts
-
-
 def read_hosts(script: Path) -> Hosts:
     """Runs the hosts script and returns what it prints.
 
     Raises:
-        DataError: INPUT when it can't be run, fails, takes too long or prints something else.
+        DataError: INPUT when it can't be run, fails, takes too long or prints no hosts.
     """
     with os_errors(script):
         process = tied.start([str(script.absolute())], text=True, errors="replace")
@@ -143,10 +120,12 @@ def read_hosts(script: Path) -> Hosts:
             INPUT, script, f"it ended with code {process.returncode}: {said[0]}",
             fix="mend the script",
         )  # fmt: skip
-    return parse_hosts(stdout, script)
+    found = read_lines(stdout, script)
+    to_text(found)  # or raises what mpirun doesn't take
+    return found
 
 
-def place(hosts: Mapping[str, int], max_np: int | None, running: Mapping[str, int]) -> Hosts:
+def place(hosts: Hosts, max_np: int | None, running: Hosts) -> Hosts:
     """Chooses the slots for at most `max_np` ranks.
 
     Hosts that the run is on come first, in their order: the chief, whose host holds the run folder
@@ -161,12 +140,12 @@ def place(hosts: Mapping[str, int], max_np: int | None, running: Mapping[str, in
     return placed
 
 
-def to_text(hosts: Mapping[str, int]) -> str:
+def to_text(found: Hosts) -> str:
     """The hosts as -H of mpirun takes them."""
-    return ",".join(f"{name}:{slots}" for name, slots in hosts.items())
+    return to_list(found, LAUNCHER)
 
 
-def launcher_command(hosts: Mapping[str, int], command: Sequence[str]) -> list[str]:
+def launcher_command(hosts: Hosts, command: Sequence[str]) -> list[str]:
     """The command line that starts a rank on each slot; other hosts get PATH alone."""
     ranks = str(sum(hosts.values()))
     return [LAUNCHER, "-np", ranks, "-H", to_text(hosts), "-x", "PATH", *command, "--resume"]
@@ -241,7 +220,7 @@ class Record:
         self.failures += 1
         self.charged.update(attempt.blamed)
 
-    def usable(self, hosts: Mapping[str, int]) -> Hosts:
+    def usable(self, hosts: Hosts) -> Hosts:
         """Returns the hosts that don't keep failing; forgives those that the script has dropped."""
         self.charged = Counter({name: n for name, n in self.charged.items() if name in hosts})
         return {name: slots for name, slots in hosts.items() if not self.is_out(name)}
