@@ -83,7 +83,7 @@ def read_file(path: Path) -> Slots:
     return found
 
 
-def read_lines(text: str, where: Path) -> Hosts:
+def read_lines(text: str, where: Path) -> Slots:
     """Reads the lines of a hostfile, which may name no host.
 
     Raises:
@@ -167,7 +167,7 @@ def for_horovodrun(hosts: Slots) -> str:
     return f"-H {to_list(hosts, 'horovodrun')}"
 
 
-def to_list(hosts: Hosts, launcher: str) -> str:
+def to_list(hosts: Slots, launcher: str) -> str:
     """The value of a launcher's -H, `host1:4,host2:4`.
 
     Raises:

@@ -39,7 +39,7 @@ from data_tools.errors import (
 )
 from hvd_train import stop, tied
 from hvd_train.flags import Launch
-from hvd_train.hosts import Hosts, read_lines, to_list
+from hvd_train.hosts import Slots, read_lines, to_list
 from hvd_train.tied import Tied
 
 LAUNCHER = "mpirun"
@@ -96,7 +96,7 @@ def main(flags: Launch) -> None:
     raise SystemExit(Supervisor(flags, signals).run())
 
 
-def read_hosts(script: Path) -> Hosts:
+def read_hosts(script: Path) -> Slots:
     """Runs the hosts script and returns what it prints.
 
     Raises:
@@ -125,13 +125,13 @@ def read_hosts(script: Path) -> Hosts:
     return found
 
 
-def place(hosts: Hosts, max_np: int | None, running: Hosts) -> Hosts:
+def place(hosts: Slots, max_np: int | None, running: Slots) -> Slots:
     """Chooses the slots for at most `max_np` ranks.
 
     Hosts that the run is on come first, in their order: the chief, whose host holds the run folder
     if it isn't shared, moves only if it must, and the script may print its lines in any order.
     """
-    placed: Hosts = {}
+    placed: Slots = {}
     left = sum(hosts.values()) if max_np is None else max_np
     for name in [*(name for name in running if name in hosts), *hosts]:
         if name not in placed and left:
@@ -140,12 +140,12 @@ def place(hosts: Hosts, max_np: int | None, running: Hosts) -> Hosts:
     return placed
 
 
-def to_text(found: Hosts) -> str:
+def to_text(found: Slots) -> str:
     """The hosts as -H of mpirun takes them."""
     return to_list(found, LAUNCHER)
 
 
-def launcher_command(hosts: Hosts, command: Sequence[str]) -> list[str]:
+def launcher_command(hosts: Slots, command: Sequence[str]) -> list[str]:
     """The command line that starts a rank on each slot; other hosts get PATH alone."""
     ranks = str(sum(hosts.values()))
     return [LAUNCHER, "-np", ranks, "-H", to_text(hosts), "-x", "PATH", *command, "--resume"]
@@ -178,7 +178,7 @@ class Attempt:
         blamed: the hosts that a failure is charged to.
     """
 
-    hosts: Hosts
+    hosts: Slots
     is_ready: bool = False
     starts_fresh: bool = False
     step: int = 0
@@ -220,7 +220,7 @@ class Record:
         self.failures += 1
         self.charged.update(attempt.blamed)
 
-    def usable(self, hosts: Hosts) -> Hosts:
+    def usable(self, hosts: Slots) -> Slots:
         """Returns the hosts that don't keep failing; forgives those that the script has dropped."""
         self.charged = Counter({name: n for name, n in self.charged.items() if name in hosts})
         return {name: slots for name, slots in hosts.items() if not self.is_out(name)}
@@ -237,7 +237,7 @@ class Supervisor:
         self._flags, self._signals = flags, signals
         self._record = Record()
         self._printed = read_hosts(flags.hosts_script)
-        self._running: Hosts = {}
+        self._running: Slots = {}
 
     def run(self) -> int:
         """Returns the exit code of the run once it has ended for good."""
@@ -247,7 +247,7 @@ class Supervisor:
             if code is not None:
                 return code
 
-    def _look(self) -> Hosts:
+    def _look(self) -> Slots:
         """Where the run should be now; a script that fails for once changes nothing."""
         try:
             self._printed = read_hosts(self._flags.hosts_script)
@@ -256,7 +256,7 @@ class Supervisor:
         usable = self._record.usable(self._printed)
         return place(usable, self._flags.max_np, self._running)
 
-    def _wait_for_hosts(self) -> Hosts:
+    def _wait_for_hosts(self) -> Slots:
         """Returns where to start, once the slots are enough."""
         deadline = time.monotonic() + 60 * self._flags.wait_minutes
         told = ""
@@ -276,7 +276,7 @@ class Supervisor:
             self._sleep()
         return hosts
 
-    def _what_there_is(self, hosts: Hosts) -> str:
+    def _what_there_is(self, hosts: Slots) -> str:
         out = [name for name in self._printed if self._record.is_out(name)]
         there = f"there is {to_text(hosts)}" if hosts else "there is no host"
         return f"{there}; left out: {', '.join(out)}" if out else there
@@ -293,7 +293,7 @@ class Supervisor:
                 raise SystemExit(stop.EXIT_CODES[self._signals.first])
             time.sleep(min(left, 0.1))
 
-    def _run_once(self, hosts: Hosts) -> int | None:
+    def _run_once(self, hosts: Slots) -> int | None:
         """Starts the run and sees to its end; returns the exit code if it is over."""
         say(f"starts {sum(hosts.values())} ranks on {to_text(hosts)}")
         attempt = Attempt(hosts)
