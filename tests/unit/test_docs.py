@@ -21,7 +21,7 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 OF_LAUNCHERS = {
     "--gloo", "--hostfile", "--mca", "--oversubscribe", "--network-interface", "--nodes",
     "--ntasks-per-node", "--time", "--signal", "--mpi", "--requeue", "--gpus-per-task",
-    "--no-install-recommends",
+    "--no-install-recommends", "--bind-to", "--network-interfaces",
 }  # fmt: skip
 
 

@@ -61,7 +61,7 @@ def test_a_hosts_script_that_fails_is_one_line(
     ],
 )
 def test_ranks_are_placed_first_where_the_run_is(
-    hosts: launch.Hosts, max_np: int | None, running: launch.Hosts, placed: launch.Hosts
+    hosts: launch.Slots, max_np: int | None, running: launch.Slots, placed: launch.Slots
 ) -> None:
     found = launch.place(hosts, max_np, running)
     assert list(found.items()) == list(placed.items())
