@@ -25,7 +25,7 @@ ROOT = Path(__file__).resolve().parents[2]
 SBATCH = ROOT / "hostfiles" / "schedulers" / "slurm.sbatch"
 SCRIPT = ROOT / "hvd_train" / "captcha.py"
 DAEMONS = ("munged", "slurmctld", "slurmd")
-STEPS = 1000
+STEPS = 500
 FLAGS = [
     "--data", "set", "--model", "linear", "--global-batch", "4", "--steps", str(STEPS),
     "--log-every", "10", "--eval-every", "1000",
@@ -49,7 +49,7 @@ ProctrackType=proctrack/linuxproc
 TaskPlugin=task/none
 MpiDefault=pmix
 SelectType=select/cons_tres
-SchedulerParameters=batch_sched_delay=0
+SchedulerParameters=batch_sched_delay=0,bf_interval=2,sched_interval=2
 SlurmdParameters=config_overrides
 NodeName={host} NodeAddr=127.0.0.1 CPUs=2 State=UNKNOWN
 PartitionName=all Nodes=ALL Default=YES State=UP MaxTime=INFINITE
@@ -182,7 +182,7 @@ def test_a_job_that_is_queued_again_twice_ends_as_one_without_interruption(slurm
     wait_for(trains(slurm, "broken", 20), "training")
     slurm.out("scontrol", "requeue", job)
     wait_for(lambda: "stopped by" in slurm.log("broken"), "a checkpoint")
-    (first,) = re.findall(r"stopped by SIGTERM after (\d+) of 1000 steps", slurm.log("broken"))
+    (first,) = re.findall(r"stopped by SIGTERM after (\d+) of 500 steps", slurm.log("broken"))
     # Slurm waits for cred_expire before it starts a job again; meanwhile the other one runs.
     slurm.wait(job, "PENDING")
     whole = slurm.submit("whole")
@@ -194,7 +194,7 @@ def test_a_job_that_is_queued_again_twice_ends_as_one_without_interruption(slurm
     slurm.out("scancel", "--signal=USR1", job)
     slurm.wait(job, "PENDING")
     log = slurm.log("broken")
-    (second,) = re.findall(r"stopped by SIGUSR1 after (\d+) of 1000 steps", log)
+    (second,) = re.findall(r"stopped by SIGUSR1 after (\d+) of 500 steps", log)
     assert re.findall(r"goes on from step (\d+)", log) == [first]
     slurm.wait(job, "COMPLETED", "FAILED")
     log = slurm.log("broken")
