@@ -90,7 +90,7 @@ def check_hosts(hosts: Slots, ssh_port: int | None, data: str | None) -> Network
     Raises:
         DataError: what is wrong.
     """
-    here = [] if any(map(over_ssh.is_here, hosts)) else [socket.gethostname()]
+    here = [] if over_ssh.any_is_here(list(hosts)) else [socket.gethostname()]
     wanted = {
         "root": str(rank_report.ROOT), "folder": str(Path.cwd()), "data": data,
         "interpreter": sys.executable, "load_seconds": over_ssh.LOAD_SECONDS,

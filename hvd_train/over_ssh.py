@@ -1,6 +1,7 @@
 """Probes that run on hosts, here or there over ssh, and what ssh's words mean."""
 
 import contextlib
+import functools
 import getpass
 import json
 import os
@@ -187,6 +188,13 @@ def command(host: str, ssh_port: int | None) -> list[str]:
     return ["ssh", *options, *port, host, there]
 
 
+def any_is_here(hosts: Sequence[str]) -> bool:
+    """Tells whether one of the names is this machine's; asks for all at once: some may take long."""
+    with ThreadPoolExecutor(len(hosts)) as pool:
+        return any(pool.map(is_here, hosts))
+
+
+@functools.cache
 def is_here(host: str) -> bool:
     """Tells whether the name is this machine's: only its own addresses can be bound."""
     if host == socket.gethostname():

@@ -1,6 +1,7 @@
 """What `hvd_train doctor` makes of words and facts, without hosts or launchers."""
 
 import ast
+import socket
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -183,6 +184,12 @@ def test_what_a_launcher_said_is_explained(said: str, line: str) -> None:
 )  # fmt: skip
 def test_what_ssh_said_is_explained(said: str, reason: str) -> None:
     assert str(over_ssh.ssh_fault("a", None, said)) == f"error: HOST: a: {reason}"
+
+
+def test_the_names_of_this_machine_are_known() -> None:
+    assert over_ssh.any_is_here(["no.such.host.invalid", "localhost"])
+    assert over_ssh.is_here(socket.gethostname())
+    assert not over_ssh.any_is_here(["no.such.host.invalid", "203.0.113.9"])
 
 
 def test_a_report_is_read_whatever_a_launcher_puts_around_it() -> None:
