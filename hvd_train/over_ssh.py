@@ -189,7 +189,7 @@ def command(host: str, ssh_port: int | None) -> list[str]:
 
 
 def any_is_here(hosts: Sequence[str]) -> bool:
-    """Tells whether one of the names is this machine's; asks for all at once: some may take long."""
+    """Tells whether one of the names is this machine's; asks for all at once, as some take long."""
     with ThreadPoolExecutor(len(hosts)) as pool:
         return any(pool.map(is_here, hosts))
 
