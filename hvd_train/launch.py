@@ -23,6 +23,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from data_tools import launch_env
 from data_tools.errors import (
     CONFIG,
     EXIT_CODES,
@@ -76,6 +77,12 @@ def main(flags: Launch) -> None:
             long; RANK when it failed too often without progress.
         SystemExit: with the exit code of the run, or that of a run which was asked to stop.
     """
+    launch = launch_env.read()
+    if launch.size > 1:
+        raise DataError(
+            CONFIG, launch.launcher, "it starts mpirun itself",
+            fix="start hvd_train launch without a launcher",
+        )  # fmt: skip
     if not flags.command:
         raise DataError(
             CONFIG, "command line", "there is no command to start",
@@ -128,7 +135,7 @@ def read_hosts(script: Path) -> Slots:
 def place(hosts: Slots, max_np: int | None, running: Slots) -> Slots:
     """Chooses the slots for at most `max_np` ranks.
 
-    Hosts that the run is on come first, in their order: the chief, whose host holds the run folder
+    Slots that the run is on come first, in their order: the chief, whose host holds the run folder
     if it isn't shared, moves only if it must, and the script may print its lines in any order.
     """
     placed: Slots = {}
