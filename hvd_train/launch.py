@@ -135,7 +135,7 @@ def read_hosts(script: Path) -> Slots:
 def place(hosts: Slots, max_np: int | None, running: Slots) -> Slots:
     """Chooses the slots for at most `max_np` ranks.
 
-    Slots that the run is on come first, in their order: the chief, whose host holds the run folder
+    Hosts that the run is on come first, in their order: the chief, whose host holds the run folder
     if it isn't shared, moves only if it must, and the script may print its lines in any order.
     """
     placed: Slots = {}
@@ -306,7 +306,7 @@ class Supervisor:
         attempt = Attempt(hosts)
         with Tied(launcher_command(hosts, self._flags.command)) as ranks:
             changed = self._watch(ranks, attempt)
-        if changed and ranks.code not in FINAL | {0}:
+        if changed and self._signals.first is None and ranks.code not in FINAL | {0}:
             return None
         return self._judge(ranks.code, attempt)
 
