@@ -128,12 +128,10 @@ class Trainer:
         Returns:
             What the step tells. If it isn't finite and not skipped, the weights are lost.
         """
+        # As arrays: TensorFlow keeps each Python number that it ever made a tensor of.
+        numbers = (np.asarray(value, self._dtype) for value in (rate, decay, votes))
         told, outputs = self._compiled_update(
-            batch.images,
-            batch.labels,
-            tf.constant(rate, self._dtype),
-            tf.constant(decay, self._dtype),
-            tf.constant(votes, self._dtype, shape=[len(votes)]),
+            batch.images, batch.labels, *map(tf.constant, numbers)
         )
         loss, penalty, norm, scale, own_is_finite, *sums = told.numpy()  # one copy from the device
         result = StepResult(
