@@ -173,15 +173,25 @@ class Cluster:
         """A folder that is each host's own."""
         return self.folder / "local"
 
-    def left(self, seconds: float) -> list[str]:
-        """What still runs on any host after at most so many seconds in which it may end."""
+    def left(self, seconds: float, *, but: str | None = None) -> list[str]:
+        """What still runs on any host after at most so many seconds in which it may end.
+
+        Args:
+            seconds: to wait at most.
+            but: the name of a program that may stay.
+        """
         deadline = time.monotonic() + seconds
-        while (found := self._running()) and time.monotonic() < deadline:
+        while (found := self._running(but)) and time.monotonic() < deadline:
             time.sleep(0.05)
         return found
 
-    def _running(self) -> list[str]:
-        return [f"{h.name}: {' '.join(p.args)[:200]}" for h in self.hosts for p in h.processes()]
+    def _running(self, but: str | None) -> list[str]:
+        return [
+            f"{host.name}: {' '.join(process.args)[:200]}"
+            for host in self.hosts
+            for process in host.processes()
+            if Path(process.args[0]).name != but
+        ]
 
 
 def missing() -> list[str]:
