@@ -19,15 +19,15 @@ OVER_RANKS: dict[str, tuple[str, str, str]] = {
 }
 """Module, flags and summary of what one or many ranks do."""
 ALONE: dict[str, tuple[str, str, str]] = {
-    "export": ("hvd_train.export", "Export", "write a trained model for other programs"),
     "predict": ("hvd_train.predict", "Predict", "read images with a trained run"),
-    "hosts": ("hvd_train.hosts", "Hosts", "tell a job's hosts in the form of each launcher"),
     "report": ("hvd_train.report", "Report", "write a run's report.html, one page that shows all"),
     "compare": ("hvd_train.compare", "Compare", "print a table of runs and draw their curves"),
+    "export": ("hvd_train.export", "Export", "write a trained model for other programs"),
 }
 """The same of what one process does."""
 TOOLS = {
     "doctor": ("hvd_train.doctor", "Doctor", "find out why training doesn't start on some hosts"),
+    "hosts": ("hvd_train.hosts", "Hosts", "tell a job's hosts in the form of each launcher"),
     "launch": ("hvd_train.launch", "Launch", "keep a run going on hosts that come and go"),
 }
 """The same of what needs no TensorFlow."""
