@@ -173,6 +173,8 @@ class Soak:
             delay: seconds from that step to the harm.
         """
         before = self.newest([])
+        # The run before may have gone some steps farther than when it came to harm.
+        after = max(after, last_step(self.run / "metrics.jsonl") + 1)
         with self.started(self.run.name) as (cluster, process):
             self.wait_for_step(after, process)
             time.sleep(delay)

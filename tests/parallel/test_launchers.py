@@ -196,7 +196,8 @@ def test_only_the_chief_writes(request: pytest.FixtureRequest, name: str) -> Non
     folder = request.getfixturevalue(name).folder
     assert len(list((folder / "tensorboard").iterdir())) == 1
     assert sorted(path.name for path in folder.iterdir()) == [
-        ".lock", "checkpoints", "config.yaml", "eval.json", "metrics.jsonl", "tensorboard",
+        ".lock", "checkpoints", "config.yaml", "eval.json", "manifest.json", "metrics.jsonl",
+        "tensorboard",
     ]  # fmt: skip
     assert sorted(path.name for path in (folder / "checkpoints").iterdir()) == [
         f"step-{step:08d}" for step in (20, 40, 60)
