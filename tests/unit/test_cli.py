@@ -53,9 +53,7 @@ print(sorted(heavy), file=sys.stderr)
 
 
 @pytest.mark.parametrize("command", HELPS, ids=" ".join)
-def test_help_imports_nothing_that_is_slow_to_load(
-    run_cli: RunCli, command: list[str]
-) -> None:
+def test_help_imports_nothing_that_is_slow_to_load(run_cli: RunCli, command: list[str]) -> None:
     package, *args = command
     if not has_cli(package):
         pytest.skip(f"there is no {package}/cli.py yet")
