@@ -55,7 +55,10 @@ FINAL = frozenset(EXIT_CODES[kind] for kind in (CONFIG, INPUT, INTEGRITY, SPACE,
 STEP = re.compile(
     r"goes on from step (?P<from>\d+)|stopped by (?P<by>\S+) after (?P<after>\d+) of \d+ steps"
 )
+TAKES_STEPS = re.compile(r"\bstep \d+, loss = ")
 FRESH = ": starts fresh"
+NO_FOLDER = " has nothing to go on with: starts fresh"
+"""Said where there is no run folder, which a run writes before its first step."""
 READY = re.compile(r"\branks: \d+, ")
 """In the first line of a run, when all its ranks listen to signals."""
 BLAMES = (
@@ -67,6 +70,9 @@ BLAMES = (
     r" on node {host} exited on signal ",
 )
 """Lines that charge a host with a failure: ours, those of OpenSSH, those of Open MPI."""
+BLAMES_OTHER = r"\berror: [A-Z]+: {host}:"
+"""Our line for what is wrong on a host that isn't the chief's. The first rank that has a fault
+writes it, so the chief's host was right; what is wrong there may be wrong on all."""
 
 
 def main(flags: Launch) -> None:
@@ -158,18 +164,20 @@ def launcher_command(hosts: Slots, command: Sequence[str]) -> list[str]:
     return [LAUNCHER, "-np", ranks, "-H", to_text(hosts), "-x", "PATH", *command, "--resume"]
 
 
-def blames(line: str, host: str) -> bool:
+def blames(line: str, host: str, *, is_chief: bool = False) -> bool:
     """Tells whether a line of the ranks or the launcher charges a host with a failure.
 
     Args:
         line: what was printed.
         host: as the script names it. A rank tells its host's own name, with a domain or without.
+        is_chief: whether it is the host of rank 0.
     """
     is_address = not host.strip("0123456789.")
     name = re.escape(host) if is_address else re.escape(host.partition(".")[0]) + r"(\.[\w.-]+)?"
     if host in ("localhost", "127.0.0.1"):
         name = f"({name}|{re.escape(socket.gethostname())})"
-    return any(re.search(pattern.format(host=name), line) for pattern in BLAMES)
+    patterns = BLAMES if is_chief else (*BLAMES, BLAMES_OTHER)
+    return any(re.search(pattern.format(host=name), line) for pattern in patterns)
 
 
 @dataclass(slots=True)
@@ -180,6 +188,8 @@ class Attempt:
         hosts: where it is.
         is_ready: whether all its ranks listen to signals.
         starts_fresh: whether it found nothing to go on with.
+        lacks_folder: whether it found not even the folder of the run.
+        takes_steps: whether it has come to its first step.
         step: the last checkpoint that it told of.
         stopped_by: why it stopped in order, with a checkpoint, before its last step.
         blamed: the hosts that a failure is charged to.
@@ -188,6 +198,8 @@ class Attempt:
     hosts: Slots
     is_ready: bool = False
     starts_fresh: bool = False
+    lacks_folder: bool = False
+    takes_steps: bool = False
     step: int = 0
     stopped_by: str | None = None
     blamed: set[str] = field(default_factory=set)
@@ -196,11 +208,16 @@ class Attempt:
         """Takes in a line."""
         self.is_ready |= READY.search(line) is not None
         self.starts_fresh |= line.endswith(FRESH)
+        self.lacks_folder |= line.endswith(NO_FOLDER)
+        self.takes_steps |= TAKES_STEPS.search(line) is not None
         if found := STEP.search(line):
             self.step = int(found["from"] or found["after"])
             self.stopped_by = found["by"]
         if len(self.hosts) > 1:  # or there is nothing to do without it
-            self.blamed |= {host for host in self.hosts if blames(line, host)}
+            chief = next(iter(self.hosts))
+            self.blamed |= {
+                host for host in self.hosts if blames(line, host, is_chief=host == chief)
+            }
 
 
 @dataclass(slots=True)
@@ -209,11 +226,13 @@ class Record:
 
     Attributes:
         step: the last checkpoint that is known of.
+        took_steps: whether a start that is over took any: periodic checkpoints aren't told of.
         failures: in a row, without a later checkpoint.
         charged: failures by host.
     """
 
     step: int = 0
+    took_steps: bool = False
     failures: int = 0
     charged: Counter[str] = field(default_factory=Counter)
 
@@ -245,6 +264,7 @@ class Supervisor:
         self._record = Record()
         self._printed = read_hosts(flags.hosts_script)
         self._running: Slots = {}
+        self._warning = ""
 
     def run(self) -> int:
         """Returns the exit code of the run once it has ended for good."""
@@ -257,9 +277,12 @@ class Supervisor:
     def _look(self) -> Slots:
         """Where the run should be now; a script that fails for once changes nothing."""
         try:
-            self._printed = read_hosts(self._flags.hosts_script)
+            self._printed, warning = read_hosts(self._flags.hosts_script), ""
         except DataError as error:
-            to_stderr(f"warning: {error.where}: {error.reason}; keeps to the hosts that it printed")
+            warning = f"{error.where}: {error.reason}; keeps to the hosts that it printed"
+            if warning != self._warning:
+                to_stderr(f"warning: {warning}")
+        self._warning = warning
         usable = self._record.usable(self._printed)
         return place(usable, self._flags.max_np, self._running)
 
@@ -306,6 +329,7 @@ class Supervisor:
         attempt = Attempt(hosts)
         with Tied(launcher_command(hosts, self._flags.command)) as ranks:
             changed = self._watch(ranks, attempt)
+        self._record.took_steps |= attempt.takes_steps
         if changed and self._signals.first is None and ranks.code not in FINAL | {0}:
             return None
         return self._judge(ranks.code, attempt)
@@ -340,10 +364,15 @@ class Supervisor:
         Raises:
             DataError: CONFIG when it starts anew though it had come further.
         """
+        had = ""
         if attempt.starts_fresh and self._record.step > attempt.step:
+            had = f"saved step {self._record.step}"
+        elif attempt.lacks_folder and self._record.took_steps:
+            had = "taken steps before"
+        if had:
             raise DataError(
                 CONFIG, next(iter(attempt.hosts)),
-                f"the run starts afresh there, but had saved step {self._record.step}",
+                f"the run starts afresh there, but had {had}",
                 fix="let --runs-dir be a folder that all hosts share",
             )  # fmt: skip
         self._record.progress(attempt.step)

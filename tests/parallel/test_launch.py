@@ -205,6 +205,54 @@ def test_a_run_that_would_start_afresh_after_progress_ends(
     )
 
 
+def test_a_run_whose_host_and_folder_are_gone_doesnt_start_from_nothing(
+    tmp_path: Path, env: dict[str, str], run_cli: Callable[..., Any]
+) -> None:
+    write_set(tmp_path / "set", train=texts(40), test=texts(9))
+    hosts = write_hosts(tmp_path, "localhost:2")
+    for step in (8, 24):  # the hosts stay as they are
+        (tmp_path / f"done-{step}").touch()
+    train = ["exec", sys.executable, SCRIPT, tmp_path, *FLAGS, "--checkpoint-every", 4]
+    moves = "runs=first; [ -e done-16 ] && runs=second; "  # which is when the first start dies
+    ranks = moves + " ".join(map(str, train)) + ' --name moved --runs-dir $runs "$@"'
+    launched = command(hosts, "--min-np", 2, ranks=["sh", "-c", ranks, "sh"])
+    done = run_cli(launched, cwd=tmp_path, env=env, timeout=300)
+    assert (done.rc, done.left) == (2, []), done.stderr[-3000:]
+    assert done.error == (
+        "error: CONFIG: localhost: the run starts afresh there, but had taken steps before; let "
+        "--runs-dir be a folder that all hosts share"
+    )
+    assert (tmp_path / "first/moved/checkpoints/step-00000012").exists()
+
+
+def test_a_run_that_dies_before_its_first_checkpoint_starts_again(
+    tmp_path: Path, env: dict[str, str], run_cli: Callable[..., Any]
+) -> None:
+    hosts = write_hosts(tmp_path, "localhost:1")
+    first = 'touch ran; echo "runs/a has nothing to go on with: starts fresh"; '
+    first += 'echo "step 0, loss = 4.6 (1 examples/sec)"; exit 9'
+    ranks = f"if [ -e ran ]; then echo runs/a has no checkpoint: starts fresh; else {first}; fi"
+    done = run_cli(command(hosts, ranks=["sh", "-c", ranks]), cwd=tmp_path, env=env)
+    assert (done.rc, done.stderr.count("error:")) == (0, 0)
+
+
+def test_a_hosts_script_that_keeps_failing_is_told_of_once(
+    tmp_path: Path, env: dict[str, str], run_cli: Callable[..., Any]
+) -> None:
+    hosts = write_hosts(tmp_path, "localhost:1")
+    fails = "echo x >> asked; n=$(wc -l < asked); [ $n -eq 1 ] || "
+    fails += "{ [ $n -gt 4 ] && echo late >&2; exit 3; }"
+    hosts.write_text(f"#!/bin/sh\ncd '{tmp_path}'; {fails}; cat hosts\n")
+    waits = "while [ $(wc -l < asked) -lt 8 ]; do sleep 0.1; done"
+    done = run_cli(command(hosts, ranks=["sh", "-c", waits]), cwd=tmp_path, env=env)
+    assert done.rc == 0
+    told = [line for line in done.stderr.splitlines() if line.startswith("warning:")]
+    assert told == [
+        f"warning: {hosts}: it ended with code 3: {said}; keeps to the hosts that it printed"
+        for said in ("it says nothing", "late")
+    ]
+
+
 LISTENS = """
 trap 'echo saved; exit 143' USR1
 trap '' TERM

@@ -100,6 +100,21 @@ def test_a_failure_is_charged_to_the_host_that_a_line_names(line: str, host: str
 
 
 @pytest.mark.parametrize(
+    "fault",
+    [
+        "HOST: host2:/d: no data set there; the chief's host has one; copy it from there",
+        "INTEGRITY: host2:/d/cifar10-train.tfrecord-00000-of-00004: SHA-256 differs; copy it",
+        "CONFIG: host2.example.com: 3 ranks, but rank 2 sees 2 GPUs; start fewer",
+    ],
+)
+def test_a_fault_of_one_host_is_charged_to_it_unless_it_is_the_chiefs(fault: str) -> None:
+    for hosts, blamed in ((("a", "host2"), {"host2"}), (("host2", "a"), set())):
+        attempt = Attempt(hosts=dict.fromkeys(hosts, 1))
+        attempt.hear(f"[1,1]<stderr>:error: {fault}")
+        assert attempt.blamed == blamed
+
+
+@pytest.mark.parametrize(
     "line",
     [
         "warning: rank 1 on host2 can't reach port 99 of host1: nobody will notice if it freezes",
