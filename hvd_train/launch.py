@@ -38,7 +38,7 @@ from data_tools.errors import (
     to_stderr,
     to_stdout,
 )
-from hvd_train import stop, tied
+from hvd_train import launch_command, stop, tied
 from hvd_train.flags import Launch
 from hvd_train.hosts import Slots, read_lines, to_list
 from hvd_train.tied import Tied
@@ -104,9 +104,19 @@ def main(flags: Launch) -> None:
             CONFIG, LAUNCHER, "it isn't on PATH",
             fix="activate the environment: . .venv/bin/activate",
         )  # fmt: skip
+    check_mpi(launch_command.mpi_version())
     signals = stop.signals()
     signals.begin()
     raise SystemExit(Supervisor(flags, signals).run())
+
+
+def check_mpi(version: str) -> None:
+    """Raises CONFIG unless it is the `mpirun` of Open MPI, by what it says of its version."""
+    if launch_command.is_hydra(version):
+        raise DataError(
+            CONFIG, LAUNCHER, "it isn't Open MPI's, whose flags and signals are needed",
+            fix="put the environment's first on PATH, or build it with Open MPI: make env",
+        )  # fmt: skip
 
 
 def read_hosts(script: Path) -> Slots:

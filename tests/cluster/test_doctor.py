@@ -11,6 +11,7 @@ import doctor_faults
 import pytest
 import virtual_hosts
 from doctor_faults import DOCKER, FAULTS, Planted
+from spying import SECRET, spied
 from virtual_hosts import Cluster
 
 RunOn = Callable[..., Any]
@@ -119,13 +120,18 @@ def test_good_hosts_get_commands_that_start_ranks_on_both(cluster: Cluster, run_
     assert (done.rc, done.stderr) == (0, "")
     *_, horovodrun, mpirun = (line.strip() for line in done.stdout.splitlines())
     assert horovodrun == (
-        "horovodrun -np 2 -H host1:1,host2:1 --network-interfaces eth0 python hvd_train/cifar.py"
+        'env -i PATH="$PATH" HOME="$HOME" horovodrun -np 2 -H host1:1,host2:1 '
+        "--network-interfaces eth0 python hvd_train/cifar.py"
     )
     assert mpirun == (
         "mpirun -np 2 -H host1:1,host2:1 -x PATH --mca btl_tcp_if_include 10.77.0.0/24 "
         "--mca oob_tcp_if_include 10.77.0.0/24 python hvd_train/cifar.py"
     )
-    done = run_on(host1, ["hvd_train", "doctor", "--", *horovodrun.split()], timeout=LIMIT)
+    script = f"hvd_train doctor -- {horovodrun}"
+    env = {"AWS_SECRET_ACCESS_KEY": SECRET}
+    with spied(host1, cluster.hosts[1]) as (_, leaks):
+        done = run_on(host1, ["bash", "-c", script], env=env, timeout=LIMIT)
+    assert leaks == set()
     assert (done.rc, done.stderr) == (0, "")
     assert done.stdout.endswith("\nno faults: 2 ranks came together\n")
     assert ranks(done.stdout.splitlines()[-5:-2]) == [["host1", "0"], ["host2", "1"]]

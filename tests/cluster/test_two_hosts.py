@@ -3,24 +3,22 @@
 Rows of the failure cases: B50, B63, B69, B71.
 """
 
-import contextlib
 import hashlib
 import json
 import re
 import shlex
 import shutil
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from spying import SECRET, spied
 from virtual_hosts import Cluster, Host
 
 from data_tools import manifest
 
 ROOT = Path(__file__).resolve().parents[2]
-SECRET = "dummy-3f1c"
 ODD = {"BASH_FUNC_which%%": "() { eval /usr/bin/which; }", "dotted.name": "1"}
 """An exported function of bash, and a variable that a shell can't name."""
 STEPS = 20
@@ -97,32 +95,6 @@ def check_trained(done: Any, cluster: Cluster) -> None:
     assert len(losses(host1)) == STEPS
     assert error_lines(done) == []
     assert "warning: rank" not in done.stderr, "a rank is unwatched"
-
-
-@contextlib.contextmanager
-def spied(host1: Host, host2: Host) -> Iterator[tuple[set[int], set[str]]]:
-    """Looks over and over which ranks run, and who has SECRET: on a command line, or on host2."""
-    ranks: set[int] = set()
-    leaks: set[str] = set()
-    over = threading.Event()
-
-    def look() -> None:
-        while not over.wait(0.02):
-            for host in (host1, host2):
-                for process in host.processes():
-                    ranks.update([] if process.rank is None else [process.rank])
-                    if any(SECRET in arg for arg in process.args):
-                        leaks.add(f"command line on {host.name}: {process.args[0]}")
-                    if host is host2 and SECRET.encode() in process.environ:
-                        leaks.add(f"environment on {host.name}: {process.args[0]}")
-
-    thread = threading.Thread(target=look)
-    thread.start()
-    try:
-        yield ranks, leaks
-    finally:
-        over.set()
-        thread.join()
 
 
 def test_mpirun_trains_over_two_hosts_and_tells_the_other_no_secret(

@@ -1,16 +1,20 @@
 """What `hvd_train doctor` makes of words and facts, without hosts or launchers."""
 
 import ast
+import re
+import shutil
 import socket
 import subprocess
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
+import build_horovod
 import pytest
 
 from data_tools.errors import HOST, DataError
-from hvd_train import diagnosis, doctor, launch_command, over_ssh, probe, rank_report
+from hvd_train import diagnosis, doctor, launch, launch_command, over_ssh, probe, rank_report
 from hvd_train.diagnosis import Network, Report
 
 LOAD = {"tensorflow": "2.21.0", "horovod": "0.28.1", "gpus": 0, "mpi": True}
@@ -140,6 +144,12 @@ def test_several_faults_are_a_line_each_and_the_count() -> None:
         ("horovodrun --num-proc 8 --hosts a:4,b:4 hvd_train cifar", 5, 8),
         ("mpirun --oversubscribe -np 8 -H a:1", 6, 8),
         ("mpirun", 1, None),
+        ("mpirun -np 8 ./train.sh --batch-size 4", 3, 8),
+        ("mpirun --prefix /opt/python3 -np 2 -mca btl ^openib ./train", 8, 2),
+        ("horovodrun --mpi ./train.sh -np 4", 2, None),
+        ("env -i PATH=/bin HOME=/root horovodrun -np 2 -H a:1,b:1 python a.py", 9, 2),
+        ("timeout 60 srun -n 4 --mpi pmix ./train", 7, 4),
+        ("horovodrun --num-proc=2 --hosts=a:1,b:1 train", 3, 2),
     ],
 )
 def test_a_launch_command_is_read_up_to_its_program(
@@ -151,8 +161,107 @@ def test_a_launch_command_is_read_up_to_its_program(
 
 
 @pytest.mark.parametrize(
+    ("words", "environ"),
+    [
+        ("mpirun -np 2 -H a -H b", {}),
+        ("mpirun -np 4 -H a:*", {}),
+        ("mpirun -np 4 -H a:auto,b", {}),
+        ("mpirun -np 4 -H a --map-by :OVERSUBSCRIBE", {}),
+        ("mpirun -np 4 -H a", {"OMPI_MCA_rmaps_base_oversubscribe": "1"}),
+        ("mpiexec -n 4 -hosts a,b", {}),
+    ],
+)
+def test_a_launch_command_that_its_launcher_takes_isnt_refused(
+    words: str, environ: dict[str, str]
+) -> None:
+    launch = launch_command.parse(words.split(), environ)
+    assert launch.words == tuple(words.split())
+    assert launch.hosts in ({"a": 1}, {"a": 1, "b": 1})
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        ("horovodrun --hosts=a:1 --num-proc=2 x",
+         "--num-proc: 2 ranks but 1 slots; give the hosts more slots, or start "
+         "horovodrun --hosts=a:1 --num-proc=1"),
+        ("mpirun -H a:1 -np 3 -H b:1 x",
+         "-np: 3 ranks but 2 slots; give the hosts more slots, or start "
+         "mpirun -H a:1 -np 2 -H b:1"),
+    ],
+)  # fmt: skip
+def test_more_ranks_than_slots_are_refused_with_the_right_command(words: str, line: str) -> None:
+    with pytest.raises(DataError) as caught:
+        launch_command.parse(words.split(), {})
+    assert str(caught.value) == f"error: CONFIG: {line}"
+
+
+NETWORK = Network("10.0.0.0/24", ("eth0", "eth0"), ("10.0.0.1", "10.0.0.2"))
+OPEN_MPI_4, OPEN_MPI_5 = "mpirun (Open MPI) 4.1.8\n", "mpirun (Open MPI) 5.0.8\n"
+MPICH = "HYDRA build details:\n    Version:                                 5.0.2\n"
+INTEL = "Intel(R) MPI Library for Linux* OS, Version 2021.11 Build 20231005 (id: 74c4a23)\n"
+
+
+def commands(version: str, environ: dict[str, str]) -> list[str]:
+    return launch_command.recommended(
+        {"a": 1, "b": 1}, ssh_port=2222, network=NETWORK, version=version, environ=environ
+    )
+
+
+def test_recommended_commands_hand_no_secret_to_other_hosts_and_keep_ssh_alive() -> None:
+    path = f"{sys.prefix}/bin:/bin"
+    plain = {"PATH": path, "AWS_SECRET_ACCESS_KEY": "x", "SSH_AUTH_SOCK": "/tmp/agent"}
+    horovodrun, mpirun = commands(OPEN_MPI_4, plain)
+    assert horovodrun == (
+        'env -i PATH="$PATH" HOME="$HOME" SSH_AUTH_SOCK="$SSH_AUTH_SOCK" horovodrun -np 2 '
+        "-H a:1,b:1 -p 2222 --network-interfaces eth0 python hvd_train/cifar.py"
+    )
+    alive = build_horovod.mpi_parameters(Path("/venv"))["plm_rsh_args"]
+    assert mpirun == (
+        f"mpirun -np 2 -H a:1,b:1 -x PATH --mca plm_rsh_args '{alive} -p 2222' --mca "
+        "btl_tcp_if_include 10.0.0.0/24 --mca oob_tcp_if_include 10.0.0.0/24 "
+        "python hvd_train/cifar.py"
+    )
+
+
+def test_recommended_commands_are_of_the_mpi_that_is_there() -> None:
+    environ = {"PATH": "/bin"}
+    activate, horovodrun, _ = commands(OPEN_MPI_5, environ)
+    assert activate == f". {sys.prefix}/bin/activate"
+    assert " '--binding-args=--bind-to none --map-by slot' python " in horovodrun
+    for version in (MPICH, INTEL):
+        *_, mpirun = commands(version, environ)
+        assert mpirun == (
+            "mpirun -np 2 -hosts a:1,b:1 -genvlist PATH -bootstrap ssh "
+            "-bootstrap-exec-args '-p 2222' -iface eth0 python hvd_train/cifar.py"
+        )
+
+
+def test_launch_takes_the_mpirun_of_open_mpi_alone() -> None:
+    for version in (OPEN_MPI_4, OPEN_MPI_5, ""):
+        launch.check_mpi(version)
+    for version in (MPICH, INTEL):
+        with pytest.raises(DataError) as caught:
+            launch.check_mpi(version)
+        assert str(caught.value) == (
+            "error: CONFIG: mpirun: it isn't Open MPI's, whose flags and signals are needed; "
+            "put the environment's first on PATH, or build it with Open MPI: make env"
+        )
+
+
+def test_the_mpirun_on_path_is_asked_for_its_version() -> None:
+    if shutil.which("mpirun") is None:
+        pytest.skip("there is no mpirun")
+    assert re.search(r"Open MPI|HYDRA|Intel", launch_command.mpi_version())
+    assert launch_command.mpi_version("/nowhere") == ""
+
+
+@pytest.mark.parametrize(
     ("said", "line"),
     [
+        ("[1,0]<stderr>:error: CONFIG: srun: its 2 tasks have no PMIx; srun --mpi=pmix\n"
+         "srun: error: vm: tasks 0-1: Exited with exit code 2",
+         "error: CONFIG: srun: its 2 tasks have no PMIx; srun --mpi=pmix"),
         ("RuntimeError: could not connect to some hosts via ssh",
          "error: HOST: x: it can't reach a host by ssh; "
          "hvd_train doctor -H HOST:SLOTS,... tells why"),
