@@ -116,7 +116,7 @@ def read_list(text: str) -> Slots:
         split = [_split(item.strip()) for item in text.split(",")]
         return _joined((host, slots or 1) for host, slots in split)
     except ValueError as error:
-        words = ",".join(re.split(r"[\s,;]+", text.strip(" \t,;")))
+        words = ",".join(re.split(r"[\s,;]+", text.strip(" \t,;"))) or "host1:4,host2:4"
         raise DataError(CONFIG, "-H", str(error), fix=f"write it like -H {words}") from None
 
 
@@ -251,13 +251,16 @@ def _split(item: str) -> tuple[str, int | None]:
 def _host(name: str) -> str:
     if "@" in name:
         raise ValueError(f"{name!r} names a user, which belongs into ~/.ssh/config")
-    if not re.fullmatch(r"\w[\w.-]*", name):
+    labels = name.removesuffix(".").split(".")
+    if not re.fullmatch(r"\w[\w.-]*", name) or not all(1 <= len(label) <= 63 for label in labels):
         raise ValueError(f"{name!r} is no name of a host")
     return name
 
 
 def _address(text: str) -> str:
     try:
+        if not re.fullmatch(r"[^%]*(%[\w.-]+)?", text):  # ipaddress takes any scope
+            raise ValueError
         return str(ipaddress.IPv6Address(text))
     except ValueError:
         raise ValueError(f"{text!r} is no IPv6 address") from None

@@ -45,9 +45,9 @@ def test_every_form_of_file_is_read(tmp_path: Path, text: str | bytes) -> None:
 
 
 def test_addresses_are_hosts(tmp_path: Path) -> None:
-    text = "[fe80::1]:4\nfe80::2\n192.0.2.1:3\n2001:DB8:0::1 slots=2\n[fe80::1%eth0]\n"
+    text = "host3.:2\n[fe80::1]:4\nfe80::2\n192.0.2.1:3\n2001:DB8:0::1 slots=2\n[fe80::1%eth0]\n"
     assert read(tmp_path, text) == {
-        "fe80::1": 4, "fe80::2": 1, "192.0.2.1": 3, "2001:db8::1": 2, "fe80::1%eth0": 1
+        "host3.": 2, "fe80::1": 4, "fe80::2": 1, "192.0.2.1": 3, "2001:db8::1": 2, "fe80::1%eth0": 1
     }  # fmt: skip
 
 
@@ -64,6 +64,9 @@ BAD_LINES = {
     "^host1": "'^host1' is no name of a host",
     "fe80:::1": "'fe80:::1' is no IPv6 address",
     "[host1]:4": "'host1' is no IPv6 address",
+    "[fe80::1%$(touch${IFS}x);id]:4": "'fe80::1%$(touch${IFS}x);id' is no IPv6 address",
+    "host..1:2": "'host..1' is no name of a host",
+    f"{'a' * 64}.org:2": f"'{'a' * 64}.org' is no name of a host",
 }
 
 
@@ -99,6 +102,7 @@ def test_a_list_is_read_as_horovodrun_reads_it() -> None:
     [
         ("host1:4 host2:2", "'4 host2:2' is no number of slots from 1 on", "host1:4,host2:2"),
         ("host1:4,", "'' is no name of a host", "host1:4"),
+        ("", "'' is no name of a host", "host1:4,host2:4"),
         ("host1:4; host2:2", "'4; host2:2' is no number of slots from 1 on", "host1:4,host2:2"),
     ],
 )
