@@ -76,8 +76,9 @@ def _start_ranks(
 ) -> tuple[T, Any]:
     """Reads the settings, chooses the threads and brings the ranks together; returns the World."""
     stop.signals()  # before the imports, which take long
-    watchdog.wake_when_orphaned()
     launch = launch_env.read()
+    if launch.size > 1:
+        watchdog.wake_when_orphaned()
     settings, fault = None, None
     try:
         settings = parse()

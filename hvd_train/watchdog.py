@@ -26,7 +26,7 @@ from hvd_train.liveness import Peer
 
 BEAT = 1.0
 """Seconds between two signs of life."""
-PR_SET_PDEATHSIG = 1
+PR_SET_PDEATHSIG, PR_GET_PDEATHSIG = 1, 2
 """Of prctl(2)."""
 EXPLAIN_SECONDS = 5.0
 """How long a rank whose collective failed waits to hear whose fault it was."""
@@ -36,10 +36,14 @@ def wake_when_orphaned() -> None:
     """Asks the system for SIGCONT when the parent ends, be it a launcher, its daemon or sshd.
 
     A rank that is stopped can't see that the others have ended, and on another host than the
-    launcher's nobody may be left to kill it. Awake, it ends for want of its chief.
+    launcher's nobody may be left to kill it. Awake, it ends for want of its chief. A signal that
+    was asked for before, as by `setpriv --pdeathsig`, stays.
     """
     with contextlib.suppress(AttributeError):  # Linux alone has it
-        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGCONT)
+        libc, asked = ctypes.CDLL(None), ctypes.c_int()
+        libc.prctl(PR_GET_PDEATHSIG, ctypes.byref(asked))
+        if not asked.value:
+            libc.prctl(PR_SET_PDEATHSIG, signal.SIGCONT)
 
 
 class Watch:

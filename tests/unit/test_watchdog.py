@@ -4,6 +4,7 @@ import contextlib
 import dataclasses
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -130,6 +131,45 @@ def test_a_frozen_rank_whose_parent_ends_wakes_and_ends_too(tmp_path: Path) -> N
             chief.kill()
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(parent.pid, signal.SIGKILL)
+
+
+STARTED = """
+import ctypes, sys
+from hvd_train import start
+
+def tell():
+    signal = ctypes.c_int()
+    ctypes.CDLL(None).prctl(2, ctypes.byref(signal))  # PR_GET_PDEATHSIG
+    print(signal.value)
+    sys.exit()
+
+start.over_ranks(tell, [], "none")
+"""
+RANK_1 = {
+    "OMPI_COMM_WORLD_RANK": "1", "OMPI_COMM_WORLD_SIZE": "2",
+    "OMPI_COMM_WORLD_LOCAL_RANK": "1", "OMPI_COMM_WORLD_LOCAL_SIZE": "2",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("wrapper", "variables", "number"),
+    [
+        ([], RANK_1, signal.SIGCONT),
+        ([], {}, 0),
+        (["setpriv", "--pdeathsig", "KILL"], RANK_1, signal.SIGKILL),
+        (["setpriv", "--pdeathsig", "KILL"], {}, signal.SIGKILL),
+    ],
+)
+def test_only_ranks_wake_when_orphaned_and_the_users_own_signal_stays(
+    wrapper: list[str], variables: dict[str, str], number: int
+) -> None:
+    if wrapper and shutil.which(wrapper[0]) is None:
+        pytest.skip(f"no {wrapper[0]}")
+    ran = subprocess.run(
+        [*wrapper, sys.executable, "-c", STARTED], capture_output=True, text=True, check=True,
+        env={**os.environ, **variables}, cwd=Path(__file__).resolve().parents[2],
+    )  # fmt: skip
+    assert int(ran.stdout) == number
 
 
 @pytest.mark.parametrize("rank", [0, 1])
