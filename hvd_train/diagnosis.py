@@ -1,6 +1,7 @@
 """What the facts of hosts or ranks say: a table of them, and what is wrong with the fix of each."""
 
 import itertools
+import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from ipaddress import IPv4Interface
@@ -133,14 +134,21 @@ def version_faults(reports: Sequence[Report]) -> Faults:
 def data_faults(reports: Sequence[Report], data: str | None) -> Faults:
     """Where the data set is absent, damaged, or another one than the first that is there."""
     whole = [report for report in reports if "digest" in (report.facts["data"] or {})]
+    lacking = [report for report in reports if "error" in (report.facts["data"] or {})]
+    if lacking and not whole:
+        hosts = ", ".join(dict.fromkeys(report.where for report in lacking))
+        yield DataError(
+            CONFIG, data, f"no data set there on {hosts}: {lacking[0].facts['data']['error']}",
+            fix="correct --data, or convert one: data_tools --help",
+        )  # fmt: skip
+        return
     for report in reports:
         found = report.facts["data"]
         if found is None:
             continue
         if "error" in found:
-            fix = (
-                f"copy the data set to the same path there: rsync -a {data}/ {report.where}:{data}"
-            )
+            copy = shlex.join(["rsync", "-a", f"{data}/", f"{report.where}:{data}"])
+            fix = f"copy the data set to the same path there, from {whole[0].where}: {copy}"
             yield DataError(HOST, report.where, found["error"], fix=fix)
             continue
         if found["wrong"]:
@@ -170,10 +178,20 @@ def space_faults(reports: Sequence[Report]) -> Faults:
 
 
 def slot_faults(reports: Sequence[Report]) -> Faults:
-    """Where there are more ranks than GPUs, or than cores on a host without GPUs."""
+    """Where there are more ranks than GPUs, or than cores on a host without GPUs.
+
+    Each rank may see GPUs or cores of its own. Ranks that met have found a GPU each, and where not
+    all of a host have reported nobody knows what the others have.
+    """
+    by_host: dict[str, list[Report]] = {}
     for report in reports:
+        by_host.setdefault(report.where, []).append(report)
+    for ranks in by_host.values():
+        report = ranks[0]
         gpus = (report.load or {}).get("gpus", 0)
-        most, what = (gpus, "GPUs") if gpus else (_cores(report.facts), "cores")
+        if report.rank is not None and (gpus or len(ranks) < report.slots):
+            continue
+        most, what = (gpus, "GPUs") if gpus else (_cores(ranks), "cores")
         if report.slots > most:
             yield DataError(
                 CONFIG, report.where, f"{report.slots} slots but {most} {what}",
@@ -181,10 +199,12 @@ def slot_faults(reports: Sequence[Report]) -> Faults:
             )  # fmt: skip
 
 
-def _cores(facts: dict[str, Any]) -> int:
-    """Of the host, where a launcher has given each rank its own; else of the mask they share."""
-    own, all_of_host = facts["cores"]
-    return int(all_of_host if facts.get("bound") else own)
+def _cores(ranks: Sequence[Report]) -> int:
+    """Those that ranks of one host may use together."""
+    masks = {tuple(report.facts.get("mask", ())) for report in ranks}
+    if len(masks) > 1:
+        return len(set().union(*masks))
+    return int(ranks[0].facts["cores"][0])
 
 
 def clock_faults(reports: Sequence[Report]) -> Faults:
@@ -207,19 +227,29 @@ def network_faults(reports: Sequence[Report]) -> Faults:
             if "" in tried.values():
                 continue
             peer = by_host[name]
-            if shared := common_networks([report, peer]):
-                address = shared[0].addresses[1]
+            shared = common_networks([report, peer])
+            back = peer.reached.get(report.where)  # None where it was lost before it could tell
+            if not shared and back is not None and "" not in back.values():
+                if report.where < name:  # once for both
+                    yield DataError(
+                        HOST, f"{report.where}, {name}",
+                        f"no network in common: {listed(report)}; {listed(peer)}",
+                        fix="connect both to one network; an address that both have is of no use",
+                    )  # fmt: skip
+            elif tried:
+                address = shared[0].addresses[1] if shared else _address_of(peer, report)
                 yield DataError(
                     HOST, report.where, f"it can't reach port {peer.facts['port']} of {name} "
                     f"at {address}: {tried[address]}",
                     fix="let TCP through between the hosts, on all ports",
                 )  # fmt: skip
-            elif report.where < name:
-                yield DataError(
-                    HOST, f"{report.where}, {name}",
-                    f"no network in common: {listed(report)}; {listed(peer)}",
-                    fix="connect both to one network; an address that both have is of no use",
-                )  # fmt: skip
+
+
+def _address_of(report: Report, other: Report) -> str:
+    """Its first address, if there is one that the other doesn't have too, as of docker0."""
+    addresses = [str(address.ip) for _, address in report.interfaces]
+    taken = {str(address.ip) for _, address in other.interfaces}
+    return next((address for address in addresses if address not in taken), addresses[0])
 
 
 def listed(report: Report) -> str:
@@ -270,7 +300,7 @@ def network_to_name(reports: Sequence[Report]) -> Network | None:
     for network in common_networks(reports):
         own = dict(zip((report.where for report in reports), network.addresses, strict=True))
         pairs = itertools.permutations(reports, 2)
-        if all(a.reached[b.where].get(own[b.where]) == "" for a, b in pairs):
+        if all(a.reached.get(b.where, {}).get(own[b.where]) == "" for a, b in pairs):
             return network
     return None
 

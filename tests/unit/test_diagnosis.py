@@ -3,10 +3,13 @@
 import ast
 import re
 import shutil
+import contextlib
 import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -49,10 +52,47 @@ def test_ranks_above_the_gpus_of_a_host_are_a_fault_whatever_its_cores() -> None
     ]
 
 
-def test_ranks_that_a_launcher_bound_may_fill_the_host() -> None:
-    assert lines([report("a", slots=8, cores=[1, 8], bound=True)]) == []
-    assert lines([report("a", slots=8, cores=[4, 8])]) == [
-        "error: CONFIG: a: 8 slots but 4 cores; give it at most 4, as in -H a:4"
+def test_ranks_above_the_cores_that_they_share_are_a_fault() -> None:
+    fault = "error: CONFIG: a: 8 slots but 4 cores; give it at most 4, as in -H a:4"
+    assert lines([report("a", slots=8, cores=[4, 8])]) == [fault]
+    assert lines(ranks([[0, 1, 2, 3]] * 8)) == [fault]
+
+
+def ranks(
+    masks: Sequence[list[int]], *, gpus: int = 0, reported: int | None = None
+) -> list[Report]:
+    """The ranks of a host, by the cores that each may use, as far as they have reported."""
+    made = [
+        report("a", slots=len(masks), cores=[len(mask), 8], mask=mask, load={"gpus": gpus})
+        for mask in masks
+    ]
+    return [replace(made[rank], rank=rank) for rank in range(len(made))][:reported]
+
+
+def test_ranks_with_cores_or_gpus_of_their_own_have_them_together() -> None:
+    own = [[0], [1], [2], [3]]
+    assert lines(ranks(own)) == []
+    assert lines(ranks(own, reported=1)) == []
+    assert lines(ranks(own, gpus=1)) == []
+    assert lines(ranks([[0], [1], [1], [0]])) == [
+        "error: CONFIG: a: 4 slots but 2 cores; give it at most 2, as in -H a:2"
+    ]
+
+
+def test_a_data_set_that_no_host_has_is_one_fault_with_no_copy_advised() -> None:
+    absent = {"error": "No such file: 'data/manifest.json'"}
+    assert lines([report("a", data=absent), report("b", data=absent)]) == [
+        "error: CONFIG: data: no data set there on a, b: No such file: 'data/manifest.json'; "
+        "correct --data, or convert one: data_tools --help"
+    ]
+
+
+def test_a_data_set_is_copied_from_a_host_that_has_it_by_a_command_that_can_be_pasted() -> None:
+    found = {"digest": "d", "wrong": []}
+    reports = [report("a", data={"error": "none"}), report("b", data=found)]
+    assert [str(fault) for fault in diagnosis.data_faults(reports, "/my data")] == [
+        "error: HOST: a: none; copy the data set to the same path there, from b: "
+        "rsync -a '/my data/' 'a:/my data'"
     ]
 
 
@@ -120,6 +160,30 @@ def test_hosts_with_only_docker_in_common_have_no_network() -> None:
         "error: HOST: a, b: no network in common: a has eth0 10.0.0.1/24, docker0 172.17.0.1/16; "
         "b has eth0 10.9.0.2/24, docker0 172.17.0.1/16; "
         "connect both to one network; an address that both have is of no use"
+    ]
+
+
+@pytest.mark.parametrize("names", ["ab", "ba"])
+def test_a_way_that_is_blocked_between_routed_networks_is_named_with_its_direction(
+    names: str,
+) -> None:
+    first, second = names
+    a, b = report(first, "eth0 10.0.0.1/24", DOCKER), report(second, DOCKER, "eth0 10.9.0.2/24")
+    assert lines(reaching(a, b, "10.0.0.1", "172.17.0.1")) == [
+        f"error: HOST: {second}: it can't reach port 1 of {first} at 10.0.0.1: timed out; "
+        "let TCP through between the hosts, on all ports"
+    ]
+
+
+def test_a_host_that_was_lost_blames_no_network_and_names_none() -> None:
+    a, b = reaching(report("a", "eth0 10.0.0.1/24", DOCKER), report("b", "eth0 10.0.0.2/24"))
+    starter = replace(a, slots=0, reached={}, load=over_ssh.LOST["load"])
+    assert diagnosis.network_to_name([starter, b]) is None
+    routed = report("b", "eth0 10.9.0.2/24")
+    a, _ = reaching(report("a", "eth0 10.0.0.1/24"), routed, "10.9.0.2")
+    assert [str(fault) for fault in diagnosis.network_faults([a, routed])] == [
+        "error: HOST: a: it can't reach port 1 of b at 10.9.0.2: timed out; "
+        "let TCP through between the hosts, on all ports"
     ]
 
 
