@@ -54,15 +54,10 @@ class World:
         return self.rank == 0
 
 
-MEET_SECONDS = 90.0
-"""Within which the ranks of all hosts come together, at least: some are longer in loading, and Open
-MPI 4.1 sometimes takes a minute for its first connections between hosts."""
-
-
 def init(
     launch: LaunchEnv,
     *,
-    meet_seconds: float = MEET_SECONDS,
+    meet_seconds: float = probe.MEET_SECONDS,
     debug: bool = False,
     log_devices: bool = False,
 ) -> World:
@@ -109,7 +104,7 @@ def _giving_up(launch: LaunchEnv, seconds: float) -> Iterator[None]:
     MPI connects to each address of a host that seems to be in a network of this one's, and waits
     for ever where two hosts have the same: Docker gives 172.17.0.1 to docker0 on all.
     """
-    limit = max(MEET_SECONDS, seconds)
+    limit = max(probe.MEET_SECONDS, seconds)
     timer = threading.Timer(limit, _give_up, [limit])
     timer.daemon = True
     if seconds and launch.rank == 0 and launch.local_size < launch.size:

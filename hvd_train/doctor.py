@@ -15,14 +15,14 @@ from typing import Any
 
 from data_tools import datasets, launch_env
 from data_tools.errors import CONFIG, RANK, DataError, Kind, to_stderr
-from hvd_train import diagnosis, launch_command, over_ssh, rank_report
+from hvd_train import diagnosis, launch_command, over_ssh, probe, rank_report, tied
 from hvd_train import hosts as host_lists
 from hvd_train.diagnosis import Network, Report
 from hvd_train.flags import Doctor
 from hvd_train.hosts import Slots
 from hvd_train.launch_command import LaunchCommand
 
-LAUNCH_SECONDS = 2 * rank_report.TOGETHER_SECONDS + 30.0
+LAUNCH_SECONDS = rank_report.TOGETHER_SECONDS + probe.LOAD_SECONDS + 30.0
 """How long a launcher may take to start the ranks, these to report, and all to end."""
 ROOT_ALLOWED = "OMPI_ALLOW_RUN_AS_ROOT"
 FIX = "mend the first, which may be the cause of others, then start the doctor again"
@@ -37,16 +37,18 @@ def main(command: Doctor) -> None:
     named = command.data or os.environ.get(datasets.VARIABLE)
     data = str(Path(named).absolute()) if named else None
     if launch_env.read().launcher != "none":
-        if command.hosts or command.launch:
+        if command.hosts is not None or command.launch:
             raise DataError(
                 CONFIG, "command line", "this doctor was itself started by a launcher",
                 fix="leave out -H and what follows --, or start it without a launcher",
             )  # fmt: skip
         _as_rank(data)
         return
-    if command.hosts and (fault := launch_command.split_by_spaces(command.hosts, command.launch)):
-        raise fault
-    hosts = host_lists.read_list(command.hosts) if command.hosts else None
+    hosts = None
+    if command.hosts is not None:
+        if fault := launch_command.split_by_spaces(command.hosts, command.launch):
+            raise fault
+        hosts = host_lists.read_list(command.hosts)
     if command.launch:
         launch = launch_command.parse(command.launch)
         if hosts := hosts or launch.hosts:
@@ -93,7 +95,7 @@ def check_hosts(hosts: Slots, ssh_port: int | None, data: str | None) -> Network
     here = [] if over_ssh.any_is_here(list(hosts)) else [socket.gethostname()]
     wanted = {
         "root": str(rank_report.ROOT), "folder": str(Path.cwd()), "data": data,
-        "interpreter": sys.executable, "load_seconds": over_ssh.LOAD_SECONDS,
+        "interpreter": sys.executable, "load_seconds": probe.LOAD_SECONDS,
     }  # fmt: skip
     found, faults = over_ssh.examine([*here, *hosts], ssh_port, wanted)
     reports = [
@@ -110,10 +112,16 @@ def check_hosts(hosts: Slots, ssh_port: int | None, data: str | None) -> Network
 
 
 def _as_rank(data: str | None) -> None:
-    """Reports as one rank of a launcher; rank 0 for all where they come together."""
+    """Reports as one rank of a launcher; rank 0 for all, the others why they don't come together.
+
+    Raises:
+        DataError: what is wrong.
+    """
     own = rank_report.report(data)
     fault = rank_report.error_of(own)
-    if fault is None and own["rank"]:
+    if own["rank"]:
+        if fault is not None:
+            raise fault
         return  # with 0: the launcher would end the others before rank 0 has spoken
     reports = rank_reports(own.get("reports", [own]))
     print(diagnosis.table(reports), flush=True)
@@ -146,16 +154,25 @@ def check_launch(launch: LaunchCommand, data: str | None) -> None:
         raise launch_command.explain(launch.words[0], code, output)
     # Where the ranks met, each has the reports of all, taken at the same time.
     met = next((own["reports"] for own in found if "reports" in own), found)
+    size = found[0]["size"]
+    started = max(len(found), launch.size or 0)
+    if started > size:
+        met = [own["reports"][own["rank"]] if "reports" in own else own for own in found]
     reports = rank_reports(met)
     print(diagnosis.table(reports))
+    if started > size:
+        raise DataError(
+            CONFIG, launch.words[0],
+            f"the launcher started {started} processes, each takes itself for one of {size}",
+            fix="use horovodrun, or the mpirun of the MPI that Horovod was built for",
+        )  # fmt: skip
     errors = {str(e): e for e in map(rank_report.error_of, found) if e is not None}
-    size = found[0]["size"]
     silent = sorted(set(range(size)) - {own["rank"] for own in found})
     faults = [*diagnosis.diagnose(reports, data), *errors.values()]
-    if silent and not faults:
+    if not faults and (silent or any("error" in own for own in found)):
         named = ", ".join(map(str, silent))
         to_stderr(output.strip())
-        reason = f"of {size} ranks {named} didn't report"
+        reason = f"of {size} ranks {named or 'some'} didn't report"
         faults.append(DataError(RANK, launch.words[0], reason, fix="see its words above"))
     stop_at(faults)
     print(f"\nno faults: {size} ranks came together")
@@ -164,23 +181,27 @@ def check_launch(launch: LaunchCommand, data: str | None) -> None:
 def _run(words: Sequence[str]) -> tuple[int | None, str]:
     """Runs a launcher; returns its exit code, None if it took too long, and what it wrote."""
     try:
-        process = subprocess.Popen(
-            words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-            text=True, errors="replace", start_new_session=True,
-        )  # fmt: skip
+        process = tied.start(words, stderr=subprocess.STDOUT, text=True, errors="replace")
     except OSError as error:
         raise DataError(
             CONFIG, words[0], f"it can't be started: {error.strerror}",
             fix="activate the environment, or give its path",
         ) from error  # fmt: skip
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) == signal.SIG_DFL:  # not under nohup
+            signal.signal(number, _stop)
     try:
         output, _ = process.communicate(timeout=LAUNCH_SECONDS)
         return process.returncode, output
     except subprocess.TimeoutExpired:
         return None, _end(process)
-    except KeyboardInterrupt:  # which the launcher doesn't hear in its own session
+    except (KeyboardInterrupt, SystemExit):  # which the launcher doesn't hear in its own session
         _end(process)
         raise
+
+
+def _stop(number: int, _: object) -> None:
+    raise SystemExit(128 + number)
 
 
 def _end(process: subprocess.Popen[str]) -> str:

@@ -2,9 +2,9 @@
 
 import contextlib
 import functools
-import getpass
 import json
 import os
+import re
 import shlex
 import signal
 import socket
@@ -21,12 +21,13 @@ from typing import Any, TypeVar
 
 from data_tools.errors import CONFIG, HOST, DataError
 from hvd_train import probe
+from hvd_train.probe import LOAD_SECONDS
 
 T = TypeVar("T")
 REACH_SECONDS = 15.0
 """How long a host may take to show its facts."""
-LOAD_SECONDS = 45.0
-"""How long TensorFlow and Horovod may take to load, from a slow shared disk."""
+LOOKUP_SECONDS = 5.0
+"""How long a name may take to be known here, before it is left to ssh."""
 SSH_PORT = 22
 PROBE = Path(probe.__file__).read_text(encoding="ascii")
 NO_COMMAND = 127
@@ -199,8 +200,19 @@ def is_here(host: str) -> bool:
     """Tells whether the name is this machine's: only its own addresses can be bound."""
     if host == socket.gethostname():
         return True
+    found: list[Any] = []
+
+    def look_up() -> None:
+        with contextlib.suppress(OSError, UnicodeError):
+            found.extend(socket.getaddrinfo(host, 0, type=socket.SOCK_DGRAM))
+
+    thread = threading.Thread(target=look_up, daemon=True)  # which has no time limit of its own
+    thread.start()
+    thread.join(LOOKUP_SECONDS)
+    if not found:
+        return False
+    family, kind, _, _, address = found[0]
     try:
-        family, kind, _, _, address = socket.getaddrinfo(host, 0, type=socket.SOCK_DGRAM)[0]
         with socket.socket(family, kind) as sock:
             sock.bind(address)
     except OSError:
@@ -224,6 +236,7 @@ def ssh_fault(host: str, port: int | None, words: str) -> DataError:
         port: that was asked for, if any.
         words: all that it wrote.
     """
+    user = re.search(r"(\S+)@\S+: Permission denied", words)
     for sign, reason, fix in (
         ("Could not resolve hostname", "no host of that name is known here",
          "correct the name, or add it to DNS or /etc/hosts"),
@@ -231,14 +244,16 @@ def ssh_fault(host: str, port: int | None, words: str) -> DataError:
          f"if it was set up anew: ssh-keygen -R {key_name(host, port)}, then ssh {host} once"),
         ("Host key verification failed", "its ssh host key isn't known here",
          f"ssh {host} once by hand and accept the key"),
-        ("Permission denied", f"sshd refuses the key of {getpass.getuser()}",
+        ("Permission denied", f"sshd refuses the key of {user[1] if user else 'this user'}",
          f"ssh-copy-id {host}"),
-        ("Connection refused", *_refused(host, port)),
         ("timed out", "nothing answers there", "see whether it is up, and its firewall"),
         ("o route to host", "there is no route to it", "see whether it is up and connected"),
     ):  # fmt: skip
         if sign in words:
             return DataError(HOST, host, reason, fix=fix)
+    if "Connection refused" in words:
+        reason, fix = _refused(host, port)
+        return DataError(HOST, host, reason, fix=fix)
     said = [line for line in words.splitlines() if line.strip()] or ["it said nothing"]
     return DataError(
         HOST, host, f"the probe didn't run there: {said[-1].strip()}",

@@ -29,6 +29,11 @@ from typing import Any
 MARK = "hvd-train doctor: "
 """Stands before the lines of JSON, since a login script may write lines of its own."""
 CONNECT_SECONDS = 3.0
+LOAD_SECONDS = 45.0
+"""How long TensorFlow and Horovod may take to load, from a slow shared disk."""
+MEET_SECONDS = 90.0
+"""Within which the ranks of all hosts come together, at least: some are longer in loading, and Open
+MPI 4.1 sometimes takes a minute for its first connections between hosts."""
 GET_ADDRESSES, GET_FLAGS, GET_NETMASK = 0x8912, 0x8913, 0x891B
 """SIOCGIFCONF, SIOCGIFFLAGS and SIOCGIFNETMASK of netdevice(7)."""
 NAME_BYTES, ENTRY_BYTES, MOST_ADDRESSES = 16, 40, 1024
@@ -206,7 +211,9 @@ def reach(peers: dict[str, Any]) -> dict[str, dict[str, str]]:
         try:
             where = (address, peer["port"])
             with socket.create_connection(where, timeout=CONNECT_SECONDS) as sock:
-                if sock.makefile().read() != peer["identity"]:
+                # A stranger may write anything, without an end.
+                said = sock.makefile(errors="replace").read(len(peer["identity"]) + 1)
+                if said != peer["identity"]:
                     reason = "another host answers there"
         except OSError as error:
             reason = (error.strerror or str(error)).lower()

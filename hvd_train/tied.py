@@ -24,7 +24,9 @@ KILL_SECONDS = 30.0
 """How long the child may take after SIGTERM."""
 
 
-def start(command: Sequence[str], **options: Any) -> subprocess.Popen[Any]:
+def start(
+    command: Sequence[str], *, stderr: int = subprocess.PIPE, **options: Any
+) -> subprocess.Popen[Any]:
     """Starts a tied process, its output in pipes.
 
     It gets a session of its own, so that a terminal's Ctrl-C comes to this process alone.
@@ -37,7 +39,7 @@ def start(command: Sequence[str], **options: Any) -> subprocess.Popen[Any]:
             os._exit(1)
 
     return subprocess.Popen(
-        command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=stderr,
         start_new_session=True, preexec_fn=tie,  # noqa: PLW1509
         **options,
     )  # fmt: skip

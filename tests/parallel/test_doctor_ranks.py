@@ -1,9 +1,13 @@
 """`hvd_train doctor` under launchers and before them, on this machine."""
 
+import contextlib
 import os
 import re
+import signal
 import socket
+import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -48,6 +52,73 @@ def test_a_size_that_horovod_does_not_see_is_told_of_all_ranks(run_cli: Run, env
         "error: CONFIG: Open MPI: the launcher started 2 processes, Horovod sees 1; "
         "unset HOROVOD_CONTROLLER, use horovodrun, or a Horovod that was built for this MPI\n"
     )
+
+
+def test_a_rank_that_is_not_the_first_prints_no_table(run_cli: Run, env: Env) -> None:
+    names = ("RANK", "SIZE", "LOCAL_RANK", "LOCAL_SIZE")
+    rank1 = {f"OMPI_COMM_WORLD_{name}": value for name, value in zip(names, "1212", strict=True)}
+    env = {**env, **rank1, "HOROVOD_CONTROLLER": "gloo"}
+    done = run_cli(["hvd_train", "doctor"], env=env, timeout=180)
+    assert (done.rc, done.stdout) == (2, "")
+    assert done.stderr == (
+        "error: CONFIG: Open MPI: the launcher started 2 processes, Horovod sees 1; "
+        "unset HOROVOD_CONTROLLER, use horovodrun, or a Horovod that was built for this MPI\n"
+    )
+
+
+def launcher(folder: Path, script: str) -> Path:
+    """A launcher that sets no variables by which its ranks know themselves."""
+    path = folder / "launcher"
+    path.write_text(f"#!/bin/sh\n{script}\n")
+    path.chmod(0o755)
+    return path
+
+
+def test_ranks_that_each_take_themselves_for_the_only_one_are_a_fault(
+    run_cli: Run, env: Env, tmp_path: Path
+) -> None:
+    path = launcher(tmp_path, '"$@" & "$@"; wait')
+    done = run_cli(["hvd_train", "doctor", "--", path], env=env, timeout=180)
+    assert done.rc == 2
+    assert [line.split()[:2] for line in done.stdout.splitlines()[1:]] == [[HOST, "0"]] * 2
+    assert done.stderr == (
+        f"error: CONFIG: {path}: the launcher started 2 processes, each takes itself for one of 1; "
+        "use horovodrun, or the mpirun of the MPI that Horovod was built for\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("number", "script"),
+    [
+        (signal.SIGTERM, 'sleep 600 & echo $! > "$0.pid"; wait'),
+        (signal.SIGHUP, 'sleep 600 & echo $! > "$0.pid"; wait'),
+        # Then the kernel tells the launcher alone.
+        (signal.SIGKILL, 'echo $$ > "$0.pid"; exec sleep 600'),
+    ],
+)
+def test_a_launcher_does_not_outlive_the_doctor(
+    tmp_path: Path, number: signal.Signals, script: str
+) -> None:
+    path, told = launcher(tmp_path, script), tmp_path / "launcher.pid"
+    doctor = subprocess.Popen([sys.executable, "-m", "hvd_train", "doctor", "--", path])
+    pid = None
+    try:
+        while not (told.exists() and told.read_text().endswith("\n")):
+            assert doctor.poll() is None
+            time.sleep(0.05)
+        pid = int(told.read_text())
+        doctor.send_signal(number)
+        assert doctor.wait(30) == (-number if number == signal.SIGKILL else 128 + number)
+        deadline = time.monotonic() + 10
+        while Path(f"/proc/{pid}").exists() and time.monotonic() < deadline:
+            time.sleep(0.05)
+        assert not Path(f"/proc/{pid}").exists()
+    finally:
+        doctor.kill()
+        doctor.wait()
+        if pid is not None:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
 
 
 def test_gloo_ranks_report_and_the_program_of_the_command_is_left_out(

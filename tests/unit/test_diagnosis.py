@@ -19,6 +19,7 @@ import pytest
 from data_tools.errors import HOST, DataError
 from hvd_train import diagnosis, doctor, launch, launch_command, over_ssh, probe, rank_report
 from hvd_train.diagnosis import Network, Report
+from hvd_train.flags import Doctor
 
 LOAD = {"tensorflow": "2.21.0", "horovod": "0.28.1", "gpus": 0, "mpi": True}
 
@@ -353,6 +354,10 @@ def test_what_a_launcher_said_is_explained(said: str, line: str) -> None:
         ("bash: line 1: exec: python3: cannot execute",
          "the probe didn't run there: bash: line 1: exec: python3: cannot execute; "
          "see that this works: ssh -o BatchMode=yes a true"),
+        ("ann@a: Permission denied (publickey,password).",
+         "sshd refuses the key of ann; ssh-copy-id a"),
+        ("ssh: connect to host a port 22: Connection refused",
+         "no sshd answers; start sshd there, or name its port by --ssh-port"),
     ],
 )  # fmt: skip
 def test_what_ssh_said_is_explained(said: str, reason: str) -> None:
@@ -362,7 +367,49 @@ def test_what_ssh_said_is_explained(said: str, reason: str) -> None:
 def test_the_names_of_this_machine_are_known() -> None:
     assert over_ssh.any_is_here(["no.such.host.invalid", "localhost"])
     assert over_ssh.is_here(socket.gethostname())
-    assert not over_ssh.any_is_here(["no.such.host.invalid", "203.0.113.9"])
+    assert not over_ssh.any_is_here(["no.such.host.invalid", "203.0.113.9", "host..1"])
+
+
+SILENT = """
+import socket, time
+from hvd_train import over_ssh
+with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as server:
+    server.bind(("127.0.0.1", 53))
+    begin = time.monotonic()
+    assert not over_ssh.any_is_here(["node1.example.org", "node2.example.org"])
+    assert time.monotonic() - begin < 15, "longer than a host may take to answer"
+"""
+
+
+def test_a_name_server_that_is_silent_does_not_hold_up_the_doctor(tmp_path: Path) -> None:
+    (tmp_path / "resolv.conf").write_text("nameserver 127.0.0.1\noptions timeout:30 attempts:1\n")
+    own = ["unshare", "--map-root-user", "--mount", "--net", "sh", "-ec"]
+    if subprocess.run([*own, "true"], check=False, stderr=subprocess.DEVNULL).returncode:
+        pytest.skip("a network of our own needs namespaces")
+    script = 'ip link set lo up; mount --bind "$1" /etc/resolv.conf; exec "$2" -c "$3"'
+    words = [tmp_path / "resolv.conf", sys.executable, SILENT]
+    subprocess.run([*own, script, "sh", *words], check=True, timeout=60)
+
+
+def test_what_becomes_of_a_roll_call_is_understood() -> None:
+    line = (
+        "error: CONFIG: host1: 2 ranks, but rank 1 sees 1 GPUs, which lower ranks take; "
+        "start one rank a GPU: CUDA_VISIBLE_DEVICES=-1"
+    )
+    told = rank_report.understood(2, "", f"warning: words of a library\n{line}\nbye\n")
+    assert str(rank_report.error_of(told)) == line
+    silent = rank_report.understood(2, "", "warning: words of a library\n")
+    assert "error" in silent and rank_report.error_of(silent) is None
+    assert str(rank_report.error_of(rank_report.understood(-11, "", "error: bad\n"))) == (
+        "error: RANK: Horovod: Horovod ends with -11 and says 'error: bad'; "
+        "hvd_train doctor -H HOST:SLOTS,... looks at the network between the hosts"
+    )
+    assert rank_report.understood(0, 'TF\n{"reports": []}\n', "") == {"reports": []}
+
+
+def test_ranks_have_as_long_as_their_parts_to_load_and_meet() -> None:
+    assert rank_report.TOGETHER_SECONDS >= probe.LOAD_SECONDS + probe.MEET_SECONDS
+    assert doctor.LAUNCH_SECONDS > rank_report.TOGETHER_SECONDS + probe.LOAD_SECONDS
 
 
 def test_a_report_is_read_whatever_a_launcher_puts_around_it() -> None:
@@ -392,6 +439,30 @@ def test_addresses_that_do_not_answer_as_the_host_meant_are_told_apart() -> None
         assert probe.reach({"a": peer, "b": twin}) == {
             "a": {"127.0.0.1": "another host answers there"}, "b": {"127.0.0.1": ""},
         }  # fmt: skip
+
+
+@pytest.mark.parametrize("said", [b"\xff\xfe" * 8, b"SSH-2.0-OpenSSH_9.2\r\n" * 1000])
+def test_a_stranger_behind_a_port_may_say_anything(said: bytes) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def answer() -> None:
+            peer, _ = server.accept()
+            with peer, contextlib.suppress(OSError):
+                peer.sendall(said)
+                peer.recv(1)  # it doesn't hang up
+
+        threading.Thread(target=answer, daemon=True).start()
+        port = server.getsockname()[1]
+        peers = {"a": {"addresses": ["127.0.0.1"], "port": port, "identity": "0" * 8}}
+        assert probe.reach(peers) == {"a": {"127.0.0.1": "another host answers there"}}
+
+
+def test_an_empty_list_of_hosts_is_refused() -> None:
+    with pytest.raises(DataError) as caught:
+        doctor.main(Doctor(hosts=""))
+    assert str(caught.value) == (
+        "error: CONFIG: -H: '' is no name of a host; write it like -H host1:4,host2:4"
+    )
 
 
 def test_the_doctor_loads_neither_tensorflow_nor_horovod_nor_mpi() -> None:
