@@ -1,9 +1,9 @@
 """What `hvd_train doctor` makes of words and facts, without hosts or launchers."""
 
 import ast
+import contextlib
 import re
 import shutil
-import contextlib
 import socket
 import subprocess
 import sys
