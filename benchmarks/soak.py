@@ -56,7 +56,7 @@ SOON = {
     "OMPI_MCA_oob_tcp_keepalive_intvl": "2",
     "OMPI_MCA_oob_tcp_keepalive_probes": "3",
 }
-# Linux alone decides how long a message that was sent is tried again, which is how long mpirun waits
+# Linux alone decides how long a message that was sent is tried again, and so how long mpirun waits
 # when it has told a host's daemon to end: a quarter of an hour, here 6 s.
 GIVE_UP = "echo 4 >/proc/sys/net/ipv4/tcp_retries2"
 SCRIPT = ["python", "hvd_train/captcha.py"]

@@ -184,7 +184,7 @@ def test_a_machine_that_is_all_there_is_gets_its_own_commands(run_cli: Run, env:
     done = run_cli(["hvd_train", "doctor", "-H", HERE], env=env, timeout=60)
     assert (done.rc, done.stderr) == (0, "")
     size = HERE.partition(":")[2]
-    assert done.stdout.endswith(
-        f"  horovodrun -np {size} -H {HERE} python hvd_train/cifar.py\n"
-        f"  mpirun -np {size} -H {HERE} -x PATH python hvd_train/cifar.py\n"
-    )
+    horovodrun, mpirun = done.stdout.splitlines()[-2:]
+    assert horovodrun.startswith('  env -i PATH="$PATH" HOME="$HOME" ')
+    assert horovodrun.endswith(f" horovodrun -np {size} -H {HERE} python hvd_train/cifar.py")
+    assert mpirun == f"  mpirun -np {size} -H {HERE} -x PATH python hvd_train/cifar.py"
