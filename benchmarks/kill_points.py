@@ -25,7 +25,7 @@ from harness import add_save, environment, report, scratch
 from PIL import Image
 
 from data_tools import cli
-from data_tools.writer import INCOMPLETE, MARK
+from data_tools.whole_folder import INCOMPLETE, MARK
 
 CALLS = ("write", "rename", "renameat2", "fsync", "mkdir", "unlink", "unlinkat", "rmdir")
 # Python's own files must not count, nor what differs from run to run.

@@ -140,9 +140,11 @@ def grey(pixels: Pixels) -> Pixels:
 
 
 def resize(pixels: Pixels, width: int, height: int) -> Pixels:
-    """Scales uint8 [any height, any width, 3] to [height, width, 3] by Lanczos's filter."""
-    scaled = Image.fromarray(pixels).resize((width, height), Image.Resampling.LANCZOS)
-    return np.asarray(scaled)
+    """Scales uint8 [any height, any width, 1 or 3] to [height, width, ...] by Lanczos's filter."""
+    channels = pixels.shape[2]
+    image = Image.fromarray(pixels[:, :, 0] if channels == 1 else pixels)
+    scaled = image.resize((width, height), Image.Resampling.LANCZOS)
+    return np.asarray(scaled).reshape(height, width, channels)
 
 
 def pad(pixels: Pixels, width: int, height: int, where: str) -> Pixels:

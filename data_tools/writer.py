@@ -6,14 +6,11 @@ task, which writes a file for each split. So the bytes don't depend on how many 
 and few files are open at once.
 """
 
-import errno
+import functools
 import hashlib
 import itertools
 import os
-import shutil
 import struct
-import tempfile
-import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
@@ -24,15 +21,11 @@ from typing import Any, BinaryIO
 import numpy as np
 import numpy.typing as npt
 
-from data_tools import interrupts, schema, tfrecord
-from data_tools.durable import exchange, lock, sync_folder, write_synced
-from data_tools.errors import CONFIG, DataError, from_os_error
+from data_tools import schema, tfrecord
+from data_tools.durable import write_synced
+from data_tools.errors import CONFIG, DataError
 from data_tools.manifest import FILE_NAME, Manifest, Shard, Split, dump
-
-INCOMPLETE = ".incomplete"
-MARK = ".unfinished"
-CLEARINGS = 8
-"""How often a folder is emptied until nobody writes to it any more."""
+from data_tools.whole_folder import INCOMPLETE, whole_folder
 
 
 @contextmanager
@@ -49,19 +42,11 @@ def atomic_folder(target: Path, *, overwrite: bool | None = None, rank: int = 0)
         DataError: CONFIG when the target exists and may not be replaced or another process is
             writing it; SPACE or INPUT when the disk refuses, the target then being as before.
     """
-    incomplete = target.parent / (target.name + INCOMPLETE)  # . has no name to replace
-    try:
-        if rank:
-            yield incomplete
-            return
-        check_target(target, overwrite=overwrite)
-        with _sole_writer(incomplete):
-            yield incomplete
-            sync_folder(incomplete)
-            check_target(target, overwrite=overwrite)  # another run may have made it meanwhile
-            _put_in_place(incomplete, target)
-    except OSError as error:
-        raise from_os_error(error, target) from error
+    if rank:
+        yield target.parent / (target.name + INCOMPLETE)
+        return
+    with whole_folder(target, functools.partial(check_target, overwrite=overwrite)) as folder:
+        yield folder
 
 
 def check_inputs_stay(out: Path, inputs: Iterable[tuple[str, Path]]) -> None:
@@ -89,85 +74,6 @@ def split_evenly(count: int, parts: int) -> list[range]:
     return [range(a, b) for a, b in itertools.pairwise(bounds) if a < b]
 
 
-@contextmanager
-def _sole_writer(folder: Path) -> Iterator[None]:
-    """Makes the folder, or empties what a killed run left, and removes it after an error.
-
-    While it is unfinished it holds a mark, so that nothing else of that name is ever emptied. The
-    mark is locked, so that two never write to one folder.
-    """
-    with ExitStack() as stack:
-        with interrupts.held():  # or nobody would remove what has just been made
-            _make_folder(folder)
-            stack.enter_context(_locked_mark(folder))
-            clearing = stack.enter_context(ExitStack())
-            clearing.callback(_clear_if_we_can, folder)
-        _empty(folder)
-        yield
-        clearing.pop_all()
-
-
-def _make_folder(folder: Path) -> None:
-    """Raises CONFIG where something else has that name."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except FileExistsError as error:
-        raise _not_ours(folder) from error
-    left = list(folder.iterdir())
-    if folder.is_symlink() or (left and folder / MARK not in left):
-        raise _not_ours(folder)
-
-
-def _not_ours(folder: Path) -> DataError:
-    reason = "it is in the way, and no unfinished folder of this program"
-    return DataError(CONFIG, folder, reason, fix="move it, or choose another name")
-
-
-@contextmanager
-def _locked_mark(folder: Path) -> Iterator[None]:
-    """Raises CONFIG when another process writes the folder."""
-    taken = DataError(CONFIG, folder, "another process is writing it", fix="wait for it to end")
-    path = folder / MARK
-    try:
-        mark = path.open("a")
-    except FileNotFoundError as error:  # it has just been renamed
-        raise taken from error
-    with mark:
-        # The other may have renamed the folder after we opened the mark.
-        free = lock(mark.fileno()) and path.exists()
-        if not (free and os.path.samestat(os.fstat(mark.fileno()), path.stat())):
-            raise taken
-        yield
-
-
-def _clear_if_we_can(folder: Path) -> None:
-    with suppress(OSError):
-        for _ in range(CLEARINGS):
-            try:
-                _clear(folder)
-                break
-            except OSError as error:
-                if error.errno != errno.ENOTEMPTY:
-                    raise
-            # Another rank of this job, which is being ended, has just made a file.
-            (folder / MARK).touch()
-            time.sleep(0.1)
-
-
-def _clear(folder: Path) -> None:
-    """Removes the folder, its mark last."""
-    _empty(folder)
-    (folder / MARK).unlink()
-    folder.rmdir()
-
-
-def _empty(folder: Path) -> None:
-    """Removes all but the mark."""
-    for path in folder.iterdir():
-        if path.name != MARK:
-            _remove(path)
-
-
 def check_target(target: Path, *, overwrite: bool | None = None) -> None:
     """Raises CONFIG when the target exists and may not be replaced; see `atomic_folder`."""
     reason = ""
@@ -186,48 +92,6 @@ def check_target(target: Path, *, overwrite: bool | None = None) -> None:
         if overwrite is not None and (target / FILE_NAME).is_file():
             fix += " or pass --overwrite"
         raise DataError(CONFIG, target, "it exists already", fix=fix)
-
-
-def _put_in_place(new: Path, target: Path) -> None:
-    """Renames the new folder; an old one of that name is there until that moment, then removed."""
-    if not target.exists():
-        new.rename(target)
-        _settle(target)
-        return
-    # The old folder gets a mark, by which the next run knows what it may remove if this one is
-    # killed, locked as long as it is there.
-    with _locked_mark(target):
-        if not target.is_symlink() and exchange(new, target):
-            _settle(target)
-            _clear(new)
-            return
-        (target / MARK).unlink()
-    with interrupts.held():  # or the old set would be left under another name
-        old = Path(tempfile.mkdtemp(prefix=f".{target.name}.old-", dir=target.parent))
-        try:
-            target.rename(old / target.name)
-            new.rename(target)
-        except OSError:
-            with suppress(FileNotFoundError):
-                (old / target.name).rename(target)
-            old.rmdir()
-            raise
-        _settle(target)
-    _remove(old)
-
-
-def _settle(target: Path) -> None:
-    """Makes the new name durable and takes the mark away."""
-    sync_folder(target.parent)
-    (target / MARK).unlink()
-    sync_folder(target)
-
-
-def _remove(path: Path) -> None:
-    if path.is_dir() and not path.is_symlink():
-        shutil.rmtree(path)
-    else:
-        path.unlink(missing_ok=True)
 
 
 class ShardWriter:

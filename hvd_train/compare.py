@@ -178,7 +178,7 @@ def draw(runs: Sequence[Compared], kind: str) -> bytes:
             by_time.plot([line[ELAPSED] for line in run.evaluations], values, **look)
         by_epoch.set(xlabel="epoch", ylabel=runs[0].saved.task.metric_in_words)
         by_time.set(xlabel="seconds since the first step")
-        by_epoch.legend()
+        by_epoch.legend(by_epoch.lines, [run.name for run in runs])  # names with _ first, too
         buffer = io.BytesIO()
         mark = {"Creator": MARK, "Date": None} if kind == "svg" else {"Software": MARK}
         figure.savefig(buffer, format=kind, dpi=150, metadata=mark)

@@ -11,6 +11,7 @@ import dataclasses
 import time
 from collections.abc import Collection, Sequence
 
+import keras
 import tensorflow as tf
 
 from data_tools.errors import CONFIG, to_stdout
@@ -43,6 +44,7 @@ def main(command: Evaluate, world: World) -> None:
         run.check_ranks_agree(saved.config, world)
         asked = {k: v for k, v in dataclasses.asdict(command).items() if k not in ("run", "data")}
         dist.check_same(world, CONFIG, "flags", asked, fix="give every rank the same flags")
+        keras.utils.set_random_seed(saved.config.run.seed)  # for what own models draw at first
         if saved.config.run.deterministic:
             tf.config.experimental.enable_op_determinism()
         with contextlib.closing(Evaluations(command, saved, world)) as evaluations:

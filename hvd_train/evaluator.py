@@ -11,6 +11,7 @@ from data_tools.manifest import Manifest
 from hvd_train import dist
 from hvd_train.data.sharding import even_split
 from hvd_train.data.source import Batch, Source
+from hvd_train.decoding import decoding_of
 from hvd_train.dist import World
 from hvd_train.task import TaskModel
 
@@ -36,8 +37,8 @@ class Evaluation:
         confusion: how often each class or character, by row, was taken for each, by column; None
             when there are more than MAX_CONFUSED, or labels of several lengths, whose characters
             have no counterparts.
-        correct_at_5: those whose class is among the five likeliest; None of captchas, and where
-            there are few classes.
+        correct_at_5: those whose class is among the five likeliest; None of captchas, where
+            there are few classes, and where a task's outputs aren't one for each class.
     """
 
     examples: int
@@ -92,7 +93,7 @@ class Evaluator:
         self._world = world
         self._max_length = manifest.label.max_length if manifest.label else 1
         self._confused = num_confused(manifest)
-        self._classes = len(manifest.classes or ())
+        self._manifest = manifest
         self._forward = tf.function(self._outputs_and_loss, reduce_retracing=True)
 
     def run(self, stops: Callable[[], bool]) -> Evaluation | None:
@@ -101,7 +102,7 @@ class Evaluator:
         Args:
             stops: whether this rank is asked to stop. If one is in the middle, there is no result.
         """
-        sums, is_cut = np.zeros(4), False
+        sums, is_cut = np.zeros(5), False
         positions = np.zeros((self._max_length, 2))
         confusion = np.zeros((self._confused, self._confused))
         with dist.agreed(self._world):
@@ -113,7 +114,7 @@ class Evaluator:
                 predicted = self._task_model.predict(outputs.numpy())
                 correct = np.all(predicted == batch.labels, axis=1)
                 at_5 = self._count_top(outputs.numpy(), batch.labels)
-                sums += [len(batch.ids), correct.sum(), float(loss), at_5]
+                sums += [len(batch.ids), correct.sum(), float(loss), *at_5]
                 positions += count_positions(batch.labels, predicted)
                 confusion += count_confusion(batch.labels, predicted, self._confused)
         parts = [sums, positions.ravel(), confusion.ravel(), np.array([is_cut], float)]
@@ -125,11 +126,15 @@ class Evaluator:
             examples=round(sums[0]), correct=round(sums[1]), loss=float(sums[2] / sums[0]),
             positions=flat.astype(int).reshape(positions.shape).tolist(),
             confusion=rest.astype(int).reshape(confusion.shape).tolist() if rest.size else None,
-            correct_at_5=round(sums[3]) if self._classes > FEW_CLASSES else None,
+            correct_at_5=round(sums[3]) if sums[4] == sums[0] else None,
         )  # fmt: skip
 
-    def _count_top(self, outputs: np.ndarray, labels: np.ndarray) -> int:
-        return count_top(outputs, labels) if self._classes > FEW_CLASSES else 0
+    def _count_top(self, outputs: np.ndarray, labels: np.ndarray) -> tuple[int, int]:
+        """Examples whose class is among the likeliest, and of how many that can be told."""
+        decoding = decoding_of(outputs.shape, self._manifest)
+        if len(self._manifest.classes or ()) <= FEW_CLASSES or decoding is None:
+            return 0, 0
+        return count_top(outputs, labels), len(labels)
 
     def _own_batches(self) -> Iterator[Batch]:
         share = even_split(len(self._source), rank=self._world.rank, size=self._world.size)

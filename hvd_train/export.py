@@ -5,20 +5,18 @@ RUN/export/FORMAT/model.*        the model, uint8 images to logits
                   MODEL_CARD.md
 """
 
-import contextlib
 import dataclasses
 import json
-import shutil
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import keras
 import numpy as np
 
-from data_tools.durable import replace_folder, sync_folder, write_synced
-from data_tools.errors import CONFIG, DataError, os_errors, to_stderr, to_stdout
+from data_tools.durable import sync_folder, write_synced
+from data_tools.errors import CONFIG, DataError, to_stderr, to_stdout
 from data_tools.manifest import ImageSpec, Manifest
+from data_tools.whole_folder import whole_folder
 from hvd_train import export_formats, start
 from hvd_train.decoding import Decoding, decoding_of
 from hvd_train.flags import Export
@@ -33,7 +31,7 @@ LABELS_FILE = "labels.json"
 LABELS_FORMAT = "hvd-train-export/1"
 PROBES = 8
 """Random images on which the exported model must answer as evaluation does."""
-TOLERANCE = 1e-3
+TOLERANCE = 1e-4
 """By how much of the largest logit it may be off; sums are rounded in another order."""
 
 
@@ -59,13 +57,16 @@ def main(command: Export) -> None:
     check_answers(model, task_model)
     decoding = decoding_of(model.output.shape, saved_run.manifest)
     card = card_of(
-        command.format, saved_run, saved.step, model, decoding, averaged=command.ema
+        command.format, saved_run, saved.step, model, decoding, averaged=command.ema,
+        task_path=command.task,
     )  # fmt: skip
-    with replaced(target) as folder:
+    with whole_folder(target, check_replaceable) as folder:
         labels = json.dumps(labels_of(saved_run.manifest, decoding), indent=1, ensure_ascii=False)
         write_synced(folder / LABELS_FILE, (labels + "\n").encode())
         write_synced(folder / "MODEL_CARD.md", card.encode())
         export_formats.write(command.format, model, decoding, folder)
+        for path in folder.rglob("*"):
+            sync_folder(path)  # which takes files too
     weights = "moving averages" if command.ema else "weights"
     to_stdout(f"exported the {weights} after {saved.step} steps to {target}")
 
@@ -134,22 +135,3 @@ def check_replaceable(folder: Path) -> None:
             CONFIG, folder, "it exists and is no export of this program",
             fix="choose another --output",
         )  # fmt: skip
-
-
-@contextlib.contextmanager
-def replaced(target: Path) -> Iterator[Path]:
-    """Gives a folder that takes the target's name when the block ends without an error."""
-    incomplete = target.parent / f"{target.name}.incomplete"
-    check_replaceable(incomplete)
-    with os_errors(target):
-        shutil.rmtree(incomplete, ignore_errors=True)
-        incomplete.mkdir(parents=True)
-        try:
-            yield incomplete
-            for path in incomplete.rglob("*"):
-                sync_folder(path)  # which takes files too
-            check_replaceable(target)  # it may have come meanwhile
-            replace_folder(incomplete, target)
-        except BaseException:
-            shutil.rmtree(incomplete, ignore_errors=True)
-            raise

@@ -101,10 +101,10 @@ def _parse(text: str) -> Line | None:
         line: Line = json.loads(text)
         step, split, time = line.pop("step"), line.pop("split"), line.pop("time")
         numbers = {name: float(value) for name, value in line.items()}
-        datetime.datetime.fromisoformat(time)
-        if not (isinstance(step, int) and isinstance(split, str)):
+        has_zone = datetime.datetime.fromisoformat(time).tzinfo is not None
+        if has_zone or not (isinstance(step, int) and isinstance(split, str)):
             return None
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
         return None
     if not all(map(math.isfinite, numbers.values())):
         return None

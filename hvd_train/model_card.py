@@ -10,8 +10,7 @@ import data_tools
 from data_tools.manifest import Manifest
 from hvd_train import config_files, results
 from hvd_train.decoding import Decoding
-from hvd_train.saved_run import SavedRun
-from hvd_train.task import BUILT_IN
+from hvd_train.saved_run import SavedRun, training_program
 
 TEMPLATE = """\
 # {name}: {model}
@@ -115,6 +114,7 @@ def card_of(
     decoding: Decoding | None,
     *,
     averaged: bool,
+    task_path: str | None,
 ) -> str:
     """The MODEL_CARD.md of an exported model.
 
@@ -125,9 +125,7 @@ def card_of(
         model: `image`, uint8 [n, H, W, C], to logits.
         decoding: how labels are read off the logits, if that is known.
         averaged: whether the weights are their moving averages.
-
-    Raises:
-        DataError: INTEGRITY when eval.json is damaged.
+        task_path: `module:name` of the task, if it is none of this project's.
     """
     manifest, dtype = saved_run.manifest, saved_run.config.run.dtype
     image, created_from = manifest.image, manifest.created_from
@@ -146,7 +144,8 @@ def card_of(
         decoding=f"\n```python\n{decoding.snippet}```\n" if decoding else "",
         trained_in="" if dtype == "float32" else f"; the accuracy is that of {dtype}",
         tool=manifest.tool, arguments=" ".join(_given(created_from.get("arguments", []))),
-        train=_trainer(saved_run), flag="" if averaged else " --no-ema",
+        train=" ".join(training_program(saved_run, task_path)),
+        flag="" if averaged else " --no-ema",
         version=data_tools.__version__, tensorflow=tf.__version__, keras=keras.__version__,
         python=platform.python_version(),
         settings=yaml.safe_dump(settings, sort_keys=False),
@@ -164,12 +163,6 @@ def _what(manifest: Manifest) -> str:
 
 def _given(arguments: list[str]) -> list[str]:
     return [given for given in arguments if not given.endswith(("=None", "=False"))]
-
-
-def _trainer(saved_run: SavedRun) -> str:
-    if saved_run.task not in BUILT_IN.values():
-        return f"python {saved_run.task.name}.py"
-    return "hvd_train captcha" if saved_run.task.kind == "captcha" else "hvd_train cifar"
 
 
 def _accuracy(saved_run: SavedRun) -> str:

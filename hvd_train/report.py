@@ -10,6 +10,7 @@ from data_tools.durable import write_atomically
 from data_tools.errors import DataError, os_errors
 from hvd_train import history, report_page, run, saved_run, start
 from hvd_train.checkpoint import Checkpoint
+from hvd_train.data.source import Source
 from hvd_train.dist import World
 from hvd_train.flags import Report
 from hvd_train.predictor import Predictor
@@ -50,33 +51,37 @@ def score_split(
         saved: the run.
         newest: its checkpoint.
         data: the data set's folder, if the user names one; else it is looked for where the run
-            had it, and needn't be there.
+            had it, and may be gone or another one by now.
         split: its name; the run's test split if None.
         notes: gets what the reader of the page must know.
 
     Raises:
-        DataError: CONFIG when the data set isn't like the run's or has no such split, INTEGRITY
-            when it is damaged.
+        DataError: where the user names the data set or the split: CONFIG when the data set isn't
+            like the run's or has no such split, INTEGRITY when it is damaged.
     """
-    where, task = data or saved.config.data.data, saved.task
+    name = split or saved.config.data.test_split
     try:
-        folder = datasets.locate(task.name, where, task.how_to_make_data)
+        source = _source(saved, data or saved.config.data.data, name, notes)
     except DataError as error:
-        if data is not None:
+        if data is not None or split is not None:
             raise
         notes.append(
-            f"The data set isn't here ({error.where}), so the run's mistakes aren't shown; "
-            "--data names another place."
+            f"The run's data set can't be read ({error.where}: {error.reason}), so its mistakes "
+            "aren't shown; --data names another place."
         )
         return None
-    loaded = manifests.load(folder)
-    run.check_kind(task, loaded, folder)
-    if manifests.digest(folder) != saved.digest:
-        notes.append(f"{folder} isn't the data set that the run was trained on, but one like it.")
-    name = split or saved.config.data.test_split
-    source = saved_run.open_split(saved, folder, loaded, name, ALONE)
     task_model = saved.build()
     saved.load(task_model, newest)
     scores = score(Predictor(task_model), source, saved.manifest, num_worst=NUM_WORST)
     pictures = source.gather(np.array([one.example for one in scores.worst], np.int64)).images
     return Scored(newest.step, name, scores, pictures)
+
+
+def _source(saved: SavedRun, where: Path | None, split: str, notes: list[str]) -> Source:
+    folder = datasets.locate(saved.task.name, where, saved.task.how_to_make_data)
+    loaded = manifests.load(folder)
+    run.check_kind(saved.task, loaded, folder)
+    source = saved_run.open_split(saved, folder, loaded, split, ALONE)
+    if manifests.digest(folder) != saved.digest:
+        notes.append(f"{folder} isn't the data set that the run was trained on, but one like it.")
+    return source

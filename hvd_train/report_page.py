@@ -6,7 +6,6 @@ import shlex
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import PurePath
 from typing import Any
 
 import jinja2
@@ -20,7 +19,7 @@ from hvd_train.evaluator import label_names
 from hvd_train.history import ELAPSED, Line, evaluated_splits, of_split
 from hvd_train.metric_writer import TRAIN
 from hvd_train.plots import Series
-from hvd_train.saved_run import SavedRun
+from hvd_train.saved_run import SavedRun, training_program
 from hvd_train.scores import Mistake, Scores
 
 TEMPLATE = "report.html.jinja"
@@ -29,8 +28,6 @@ THUMBNAIL = 160
 """Pixels that a thumbnail is wide at least: smaller images are magnified by a whole number."""
 MAX_STORED = 320
 """Pixels a side beyond which a thumbnail is scaled down, or the page would be too large."""
-PROGRAMS = {"captcha": ["hvd_train", "captcha"], "classes": ["hvd_train", "cifar"]}
-"""What trains on a kind of data set."""
 PARTS = {
     "compute": "computation and allreduce", "allreduce_estimate": "of it allreduce, an estimate",
     "input_wait": "wait for input", "evaluation": "evaluation", "checkpoints": "checkpoints",
@@ -306,9 +303,8 @@ def _command(saved: SavedRun, result: Line, task_path: str | None) -> str:
     """The command that trains the same again, by flags alone."""
     ranks = result.get("ranks", 1)
     launch = [] if ranks == 1 else ["horovodrun", "-np", str(ranks)]
-    program = PROGRAMS[saved.manifest.kind]
-    if task_path is not None:
-        program = ["python", str(PurePath(*task_path.partition(":")[0].split("."))) + ".py"]
     changed = {name: value for name, value, default in _settings(saved) if value != default}
     name = f"--name={saved.folder.resolve().name}-again"
-    return shlex.join([*launch, *program, *config_files.flags_of(changed), name])
+    return shlex.join(
+        [*launch, *training_program(saved, task_path), *config_files.flags_of(changed), name]
+    )

@@ -13,6 +13,7 @@ of the weights themselves or of another data set are records of the same form in
 
 import contextlib
 import json
+import math
 import os
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -30,6 +31,10 @@ AVERAGES, WEIGHTS = "moving averages", "weights"
 """Whose outputs were evaluated."""
 OF_TRAINER = "seconds"
 """What only a trainer writes, once it has ended."""
+PARTS_OF_TIME = frozenset({
+    "total", "compute", "allreduce_estimate", "input_wait", "evaluation", "checkpoints", "summaries"
+})  # fmt: skip
+"""What it tells of each rank."""
 
 Values = dict[str, Any]
 
@@ -53,7 +58,8 @@ def record(
         "correct": evaluation.correct,
         **measures(evaluation, task),
         **evaluation.details(manifest),
-        "loss": evaluation.loss,
+        # JSON has no other numbers.
+        "loss": evaluation.loss if math.isfinite(evaluation.loss) else None,
         "weights": weights,
         "data": data,
         "time": timestamp(),
@@ -90,10 +96,27 @@ def _identity(one: Mapping[str, Any]) -> tuple[Any, ...]:
 
 def read(run: Path) -> Values:
     """What eval.json says; nothing where there is none that can be read."""
-    with contextlib.suppress(OSError, ValueError):
+    with contextlib.suppress(OSError, ValueError, RecursionError):
         found = json.loads((run / FILE).read_bytes())
-        return found if isinstance(found, dict) and isinstance(found.get("step"), int) else {}
+        return found if _is_result(found) else {}
     return {}
+
+
+def _is_result(found: Any) -> bool:
+    """Whether it has what its readers take for granted."""
+    if not isinstance(found, dict) or not isinstance(found.get("step"), int):
+        return False
+    figure = [("examples", int), ("correct", int), ("split", str), ("weights", str)]
+    if "examples" in found and not all(isinstance(found.get(k), of) for k, of in figure):
+        return False
+    lists = [found.get(name, []) for name in (OF_TRAINER, "evaluations")]
+    if not all(isinstance(one, dict) for some in lists for one in _listed(some)):
+        return False
+    return all(rank.keys() >= PARTS_OF_TIME for rank in lists[0])
+
+
+def _listed(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else [value]
 
 
 def update(run: Path, change: Callable[[Values], Values]) -> Values:

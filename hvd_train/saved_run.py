@@ -1,8 +1,10 @@
 """A run that was trained: what it was, and its weights, without its data set."""
 
+import contextlib
 import dataclasses
+from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any
 
 from data_tools import manifest as manifests
@@ -46,9 +48,10 @@ class SavedRun:
             DataError: CONFIG when they are those of another model.
         """
         variables = by_path(task_model.model.variables)
-        assign(variables, saved.weights, self.folder)
-        if averaged:
-            assign({name: variables[name] for name in saved.ema}, saved.ema, self.folder)
+        with _hinting_at_task(self.task):
+            assign(variables, saved.weights, self.folder)
+            if averaged:
+                assign({name: variables[name] for name in saved.ema}, saved.ema, self.folder)
 
 
 def open_run(folder: Path, own_task: Task | None = None) -> SavedRun:
@@ -73,10 +76,36 @@ def open_run(folder: Path, own_task: Task | None = None) -> SavedRun:
     run.check_not_writable_by_others(folder)
     loaded = manifests.load(folder)
     task = own_task or BUILT_IN[loaded.kind]
-    return SavedRun(
-        folder=folder, task=task, manifest=loaded, digest=manifests.digest(folder),
-        config=config_files.read_saved(task.config_type, folder / run.CONFIG_FILE),
-    )  # fmt: skip
+    with _hinting_at_task(task):
+        config = config_files.read_saved(task.config_type, folder / run.CONFIG_FILE)
+    digest = manifests.digest(folder)
+    return SavedRun(folder=folder, task=task, config=config, manifest=loaded, digest=digest)
+
+
+@contextlib.contextmanager
+def _hinting_at_task(task: Task) -> Iterator[None]:
+    """Says of what doesn't suit one of this project's tasks that the run may be of another."""
+    try:
+        yield
+    except DataError as error:
+        if task not in BUILT_IN.values():
+            raise
+        raise DataError(
+            error.kind, error.where, error.reason,
+            fix=f"--task MODULE:NAME if the run is of your own task, else {error.fix}",
+        ) from error  # fmt: skip
+
+
+def training_program(saved: SavedRun, task_path: str | None) -> list[str]:
+    """The words of the program that trains such runs.
+
+    Args:
+        saved: the run.
+        task_path: `module:name` of the task, if it is none of this project's.
+    """
+    if task_path is not None:
+        return ["python", str(PurePath(*task_path.partition(":")[0].split("."))) + ".py"]
+    return ["hvd_train", "captcha" if saved.task.kind == "captcha" else "cifar"]
 
 
 def share(opened: SavedRun | None, folder: Path, own_task: Task | None, world: World) -> SavedRun:

@@ -60,6 +60,8 @@ def alone(parse: Callable[[], T], prog: str, module: str) -> None:
     launch = launch_env.read()
     command = parse()
     if launch.size > 1:
+        if launch.rank:  # one line is enough
+            raise SystemExit(2)
         raise DataError(
             CONFIG, launch.launcher, f"{prog} runs in one process, not in {launch.size} ranks",
             fix="start it without a launcher",

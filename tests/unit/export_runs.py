@@ -20,8 +20,9 @@ import tensorflow as tf
 from data_tools import images
 from data_tools.errors import DataError
 from data_tools.manifest import ImageSpec
+from data_tools.whole_folder import INCOMPLETE, MARK, whole_folder
 from hvd_train import cli, export_formats
-from hvd_train.export import check_answers, of_pixels
+from hvd_train.export import check_answers, check_replaceable, of_pixels
 from hvd_train.predictor import Predictor, text_of
 from hvd_train.saved_run import newest, open_run
 from hvd_train.task import TaskModel
@@ -70,6 +71,9 @@ def bad_exports(folder: Path) -> dict[str, dict[str, Any]]:
     shutil.copytree(run, unsaved, ignore=shutil.ignore_patterns("checkpoints", "export"))
     done["no checkpoint"] = export(unsaved, "--format", "keras")
     done["unknown format"] = export(run, "--format", "pickle")
+    with contextlib.suppress(KeyError), whole_folder(folder / "taken", check_replaceable):
+        done["taken"] = export(run, "--format", "keras", "--output", folder / "taken")
+        raise KeyError
     done["in the way"] = export(run, "--format", "keras", "--output", folder / "images")
     sys.meta_path.insert(0, Absent())
     packages = {name: sys.modules.pop(name) for name in list(sys.modules) if "tf2onnx" in name}
@@ -112,6 +116,10 @@ def refusal(folder: Path, *layers: keras.layers.Layer, **task: Any) -> str:
 
 def main(folder: Path) -> None:
     report: dict[str, Any] = {"good": {}, "texts": {}}
+    killed = folder / "runs" / RUNS[0] / "export" / (FORMATS[0] + INCOMPLETE)
+    killed.mkdir(parents=True)
+    (killed / MARK).touch()
+    (killed / "labels.json").write_text('{"format": "hvd-tr')
     for name in RUNS:
         run, files = folder / "runs" / name, sorted((folder / "images" / name).iterdir())
         report["good"][name] = [export(run, "--format", kind) for kind in FORMATS]

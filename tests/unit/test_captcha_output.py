@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from small_captchas import CONVERT, UPPER, Ran, draw, files_of, texts, write_captchas
 
-from data_tools.writer import MARK
+from data_tools.whole_folder import MARK
 
 Tools = Callable[..., Ran]
 RunCli = Callable[..., Ran]

@@ -69,7 +69,9 @@ def test_a_table_a_list_of_what_differs_and_a_picture(
     quick = write_run(
         tmp_path / "quick", QUICK, epochs=4.0, seed=3, model="linear", validation_split="validation"
     )
-    result = {"step": 8, "examples": 10, "correct": 3, "ranks": 2}
+    result = {
+        "step": 8, "split": "test", "weights": "weights", "examples": 10, "correct": 3, "ranks": 2
+    }  # fmt: skip
     (slow / "eval.json").write_text(json.dumps(result))
     output = tmp_path / "out.svg"
     assert compare(slow, quick, output=output) == [
@@ -106,6 +108,12 @@ def test_runs_of_one_name_are_told_apart_by_their_paths(
     assert lines[3:] == ["", "the settings are the same", "", f"picture: {picture}"]
     with Image.open(picture) as image:
         assert image.format == "PNG"
+
+
+def test_every_run_stands_in_the_legend(compare: Callable[..., list[str]], tmp_path: Path) -> None:
+    picture = tmp_path / "out.svg"
+    compare(write_run(tmp_path / "_a", SLOW), write_run(tmp_path / "_b", SLOW), output=picture)
+    assert {"_a", "_b"} <= set(Tags(picture.read_text()).text.split())
 
 
 def test_only_pictures_of_its_own_are_replaced(

@@ -32,7 +32,7 @@ from small_captchas import Ran, files_of
 from data_tools import download, manifest
 from data_tools.archive import Archive
 from data_tools.errors import DataError
-from data_tools.writer import MARK
+from data_tools.whole_folder import MARK
 
 Tools = Callable[..., Ran]
 Member = tuple[str, bytes, bytes]

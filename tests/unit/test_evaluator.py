@@ -2,6 +2,7 @@
 
 import dataclasses
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ from data_tools.manifest import LabelSpec, Manifest
 from hvd_train.evaluator import (
     MAX_CONFUSED,
     Evaluation,
+    Evaluator,
     count_confusion,
     count_positions,
     count_top,
@@ -64,6 +66,19 @@ def test_the_right_class_is_sought_among_the_five_largest_outputs() -> None:
     # Equal ones are all among the largest; what isn't a number is the largest, and never right.
     assert found == [[1, 1, 1, 1, 1, 0, 0], [1] * 7, [0, 0, 1, 0, 0, 0, 0]]
     assert count_top(outputs[[0, 0, 1]], np.array([[6], [4], [6]])) == 2
+
+
+@pytest.mark.parametrize(("width", "counted"), [(12, (3, 3)), (8, (0, 0))])
+def test_the_five_likeliest_are_told_of_outputs_for_each_class_alone(
+    width: int, counted: tuple[int, int]
+) -> None:
+    classes = tuple(map(str, range(12)))
+    task_model: Any = None
+    source: Any = None
+    world: Any = None
+    evaluator = Evaluator(task_model, source, manifest(classes=classes), world)
+    labels = np.array([[0], [1], [11]], np.int32)
+    assert evaluator._count_top(np.zeros((3, width)), labels) == counted
 
 
 def test_the_numbers_of_labels_stand_for_classes_or_characters() -> None:

@@ -210,6 +210,10 @@ def test_what_can_t_be_exported_is_one_line_and_leaves_nothing(exports: Exports)
         f"error: CONFIG: {folder / 'images'}: it exists and is no export of this program; "
         "choose another --output\n"
     )
+    assert exports.error_of("taken") == (
+        f"error: CONFIG: {folder / 'taken'}.incomplete: another process is writing it; "
+        "wait for it to end\n"
+    )
     assert exports.error_of("absent package") == (
         "error: CONFIG: --format onnx: it needs tf2onnx: No module named 'tf2onnx'; pip install "
         "tf2onnx onnx onnxruntime, as setup.cfg's extra export names them\n"

@@ -36,6 +36,8 @@ def test_lines_that_are_cut_damaged_or_of_another_form_are_left_out(
         '{"step": 1, "split": "train", "time": "noon"}\n',
         '{"step": 1, "split": "train", "time": "2026-12-01 12:00:00", "loss": "high"}\n',
         '{"step": 1, "split": "train", "time": "2026-12-01 12:00:00", "loss": NaN}\n',
+        '{"step": 1, "split": "train", "time": "2026-12-01 12:00:00", "loss": %s}\n' % ("9" * 400),
+        '{"step": 1, "split": "train", "time": "2026-12-01 12:00:00+01:00", "loss": 1}\n',
         line(9, "test", 2, loss=1)[:-9],
     )  # fmt: skip
     found = history.read_lines(run)

@@ -554,3 +554,9 @@ def test_damaged_metadata_that_nobody_reads_is_no_warning(
     command = ["captcha-to-tfrecord", tmp_path, tmp_path / "labels.csv", tmp_path.with_name("set")]
     done = run_cli(["data_tools", *command, "--workers", 1])
     assert (done.rc, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+def test_grey_images_are_scaled_as_others(channels: int) -> None:
+    pixels = np.full((400, 300, channels), 7, np.uint8)
+    assert np.array_equal(images.resize(pixels, 30, 40), pixels[:40, :30])

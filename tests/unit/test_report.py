@@ -186,11 +186,14 @@ def test_what_is_missing_is_said_and_the_rest_shown(
     monkeypatch.chdir(elsewhere)
     page = report(run)
     note = (
-        "The data set isn't here (captcha), so the run's mistakes aren't shown; --data names "
-        "another place."
+        "The run's data set can't be read (captcha: no data set there), so its mistakes aren't "
+        "shown; --data names another place."
     )
     assert note in words(page)
     assert "of 30 of test, checkpoint of step 8" in words(page)
+    digits = {"train": ["0123"], "test": ["0123"], "charset": "0123456789"}
+    write_set(elsewhere / "captcha", **digits)  # where the run had another
+    assert "charset is 'ABCDEFGHIJKLMNOPQRSTUVWXYZ', the data set's" in words(report(run))
     shutil.rmtree(run / "checkpoints")
     (run / "eval.json").unlink()
     lines = (run / "metrics.jsonl").read_text().splitlines(keepends=True)

@@ -15,7 +15,11 @@ from hvd_train.results import with_evaluation, with_figure
 from hvd_train.task import CAPTCHA, CIFAR
 
 FIGURE = {"split": "test", "weights": "moving averages", "data": "abc", "accuracy": 0.5}
-TRAINER = {"ranks": 2, "global_batch": 10, "seconds": [1.0, 2.0]}
+TRAINER = {
+    "ranks": 2,
+    "global_batch": 10,
+    "seconds": [dict.fromkeys(results.PARTS_OF_TIME, 1.0)] * 2,
+}
 TRAIN = {"split": "train", "weights": "moving averages", "data": "abc", "accuracy": 0.25}
 
 
@@ -65,7 +69,14 @@ def test_nothing_of_another_step_is_left(change: Any) -> None:
     assert change(before, 9, FIGURE) == change({}, 9, FIGURE)
 
 
-@pytest.mark.parametrize("content", [None, b"", b"{", b"[]", b"\xff", b'{"step": "7"}'])
+@pytest.mark.parametrize(
+    "content",
+    [
+        None, b"", b"{", b"[]", b"\xff", b'{"step": "7"}', b'{"step": 7, "examples": 5}',
+        b'{"step": 7, "seconds": [{"total": 1}]}', b'{"step": 7, "evaluations": 5}',
+        b"[" * 100_000,
+    ],
+)  # fmt: skip
 def test_a_file_that_is_none_or_no_result_is_replaced(
     tmp_path: Path, content: bytes | None
 ) -> None:

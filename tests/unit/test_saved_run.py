@@ -77,6 +77,7 @@ def test_a_run_of_another_task_is_one_line(folder: Path) -> None:
     assert refusal(lambda: open_run(folder, CIFAR)) == (
         f"error: CONFIG: {folder / 'config.yaml'}: it doesn't name the settings of this version: "
         "batch_norm, cutout, image_size, init_stddev, mixup; "
+        "--task MODULE:NAME if the run is of your own task, else "
         "go on with the version that the run was started with, or start one with --name"
     )
 

@@ -8,9 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from data_tools import durable, manifest, tfrecord, writer
+from data_tools import durable, manifest, tfrecord, whole_folder, writer
 from data_tools.errors import CONFIG, DataError
-from data_tools.writer import MARK, ShardWriter, atomic_folder, finish_split
+from data_tools.whole_folder import MARK
+from data_tools.writer import ShardWriter, atomic_folder, finish_split
 
 
 def write_shard(path: Path, records: list[bytes]) -> writer.WrittenShard:
@@ -71,7 +72,7 @@ def test_a_set_is_replaced_where_the_file_system_cannot_exchange(
 ) -> None:
     out = tmp_path / "set"
     write_set(out, "old")
-    monkeypatch.setattr(writer, "exchange", lambda *_: False)
+    monkeypatch.setattr(whole_folder, "exchange", lambda *_: False)
     write_set(out, "new")
     assert [path.name for path in tmp_path.iterdir()] == ["set"]
     assert {path.name: path.read_text() for path in out.iterdir()} == {"manifest.json": "new"}
@@ -82,7 +83,7 @@ def test_an_interrupt_between_the_renames_without_exchange_comes_after_them(
 ) -> None:
     out = tmp_path / "set"
     write_set(out, "old")
-    monkeypatch.setattr(writer, "exchange", lambda *_: False)
+    monkeypatch.setattr(whole_folder, "exchange", lambda *_: False)
     rename = Path.rename
 
     def interrupted_rename(self: Path, target: Path) -> Path:
@@ -102,7 +103,7 @@ def test_a_set_that_cannot_be_put_in_place_leaves_the_old_one(
 ) -> None:
     out = tmp_path / "set"
     write_set(out, "old")
-    monkeypatch.setattr(writer, "exchange", lambda *_: False)
+    monkeypatch.setattr(whole_folder, "exchange", lambda *_: False)
     rename = Path.rename
 
     def refused_rename(self: Path, target: Path) -> Path:
@@ -143,7 +144,7 @@ def test_no_other_run_may_touch_the_old_set_while_it_is_removed(
 ) -> None:
     out = tmp_path / "set"
     write_set(out, "old")
-    settle, refused = writer._settle, []
+    settle, refused = whole_folder._settle, []
 
     def settle_while_another_starts(target: Path) -> None:
         with pytest.raises(DataError) as caught:
@@ -151,7 +152,7 @@ def test_no_other_run_may_touch_the_old_set_while_it_is_removed(
         refused.append(str(caught.value))
         settle(target)
 
-    monkeypatch.setattr(writer, "_settle", settle_while_another_starts)
+    monkeypatch.setattr(whole_folder, "_settle", settle_while_another_starts)
     write_set(out, "new")
     assert refused == [
         f"error: {CONFIG.name}: {out}.incomplete: another process is writing it; wait for it to end"
