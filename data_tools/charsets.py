@@ -42,3 +42,13 @@ def label_fault(label: str, allowed: range, charset: str) -> str:
         return f"label {label!r} has {len(label)} characters in place of {lengths}"
     outside = "".join(sorted(set(label).difference(charset)))
     return f"label {label!r} has {outside!r}, which is not of {charset!r}" if outside else ""
+
+
+def is_number(label: str) -> bool:
+    """Tells whether a spreadsheet takes a label for a number and drops zeros in front."""
+    return label.isascii() and label.isdecimal()
+
+
+def zero_padded(label: str, length: int) -> str:
+    """The label with zeros in front; of other characters than digits it stays as it is."""
+    return label.zfill(length) if is_number(label) else label

@@ -189,9 +189,11 @@ def check_labels(
         # Of equally common lengths the first one met counts.
         usual = command.length or max(lengths, key=lengths.__getitem__, default=1)
         allowed = range(usual, usual + 1)
-    dropped = len(lengths) > 1 and all(map(is_number, rows.labels())) and not command.zero_pad
+    dropped = (
+        len(lengths) > 1 and all(map(charsets.is_number, rows.labels())) and not command.zero_pad
+    )
     if command.zero_pad:
-        rows = Rows.of(row._replace(label=zero_padded(row.label, usual)) for row in rows)
+        rows = Rows.of(row._replace(label=charsets.zero_padded(row.label, usual)) for row in rows)
     charset = command.characters() or charsets.choose_charset(
         label for label in rows.labels() if len(label) in allowed and label.isprintable()
     )
@@ -213,16 +215,6 @@ def check_labels(
     used = set(map(len, rows.labels())) or {allowed.start}
     spec = LabelSpec(charset=charset, min_length=min(used), max_length=max(used), case=command.case)
     return spec, rows, faults
-
-
-def is_number(label: str) -> bool:
-    """Tells whether a spreadsheet takes a label for a number and drops zeros in front."""
-    return label.isascii() and label.isdecimal()
-
-
-def zero_padded(label: str, length: int) -> str:
-    """The label with zeros in front; of other characters than digits it stays as it is."""
-    return label.zfill(length) if is_number(label) else label
 
 
 def describe_rest(

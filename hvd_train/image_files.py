@@ -1,5 +1,6 @@
 """Finds image files and reads them as the conversion of a run's data set did."""
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,6 +15,12 @@ CHUNK = 256
 """Images that are read and kept together, at most."""
 CHUNK_BYTES = 1 << 26
 """What their pixels may take; at least one is read."""
+
+
+def conversion_flags(manifest: Manifest) -> dict[str, str]:
+    """The flags that decided what is in a data set, `--NAME` to value."""
+    arguments = manifest.created_from.get("arguments", [])
+    return dict(text.split("=", 1) for text in arguments if "=" in text)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -35,8 +42,7 @@ class Preparation:
     @classmethod
     def of(cls, manifest: Manifest) -> "Preparation":
         """Reads it from the flags of the conversion."""
-        given = dict(text.split("=", 1) for text in manifest.created_from.get("arguments", [])
-                     if "=" in text)  # fmt: skip
+        given = conversion_flags(manifest)
         return cls(
             image=manifest.image,
             transcode=given.get("--transcode") == "True",
@@ -110,7 +116,8 @@ def find(given: Sequence[Path]) -> tuple[list[str], int]:
     files: list[str] = []
     others = 0
     for path in given:
-        if not path.is_dir():  # an image, or images.read says what else
+        # os's function takes any name; images.read says what an image that isn't one is.
+        if not os.path.isdir(path):  # noqa: PTH112
             files.append(str(path))
             continue
         folder = ImageFolder(path)

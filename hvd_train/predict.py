@@ -74,6 +74,8 @@ def list_suspicious(command: Predict, labels: Path, run: SavedRun) -> None:
     (folder,) = command.files
     if command.sheet is not None and (reason := not_a_picture(command.sheet)):
         raise DataError(CONFIG, command.sheet, reason, fix="choose another name with --sheet")
+    if command.output is not None and command.output.resolve() == labels.resolve():
+        raise DataError(CONFIG, command.output, "it holds the labels", fix="choose another name")
     labelled = suspicious.find_labelled(folder, labels, run.manifest)
     count, faults = len(labelled.files) + len(labelled.faults), list(labelled.faults)
     predictor, preparation = load_predictor(run), Preparation.of(run.manifest)
@@ -82,9 +84,9 @@ def list_suspicious(command: Predict, labels: Path, run: SavedRun) -> None:
     with opened(command.output) as stream:
         write_head(stream, Denied._fields, command.format)
         write_rows(stream, found, command.format)
+    to_stderr(f"{len(found)} of {len(labelled.files)} given labels are suspicious")
     if command.sheet is not None and found:
         suspicious.write_sheet(command.sheet, found, preparation)
-    to_stderr(f"{len(found)} of {len(labelled.files)} given labels are suspicious")
     refuse_faults(faults, folder, f"{count} images and labels can't be used")
 
 
@@ -151,7 +153,11 @@ def write_head(stream: TextIO, fields: Sequence[str], form: str) -> None:
 def write_rows(stream: TextIO, rows: Iterable[Predicted | Denied], form: str) -> None:
     """Writes rows as CSV or as a JSON object a line, and lets a reader see them."""
     if form == "csv":
-        csv.writer(stream, lineterminator="\n").writerows(rows)
+        for row in rows:
+            # Which Python 3.11 would leave bare, a line's end for other programs.
+            bare = any("\r" in str(cell) for cell in row)
+            quoted = csv.writer(stream, lineterminator="\n", quoting=csv.QUOTE_ALL)
+            (quoted if bare else csv.writer(stream, lineterminator="\n")).writerow(row)
     else:
         stream.writelines(json.dumps(row._asdict(), ensure_ascii=False) + "\n" for row in rows)
     stream.flush()

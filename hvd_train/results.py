@@ -145,6 +145,13 @@ def _alone(run: Path) -> Iterator[None]:
         os.close(descriptor)
 
 
+def forget_after(run: Path, step: int) -> None:
+    """Takes away what was found of a later step than a run goes on from; its trainer only."""
+    if read(run).get("step", 0) > step:
+        with os_errors(run / FILE):
+            (run / FILE).unlink(missing_ok=True)
+
+
 def trained_to(run: Path) -> int | None:
     """The step at which the run's trainer has ended; None before."""
     found = read(run)

@@ -118,12 +118,15 @@ def import_task(path: str) -> Any:
     try:
         if importlib.util.find_spec(module) is None:  # or TensorFlow would seem to be missing
             raise ImportError(f"No module named {module!r}")
-        return getattr(import_trainer(module), name)
+        task = getattr(import_trainer(module), name)
     except (ImportError, AttributeError, ValueError) as error:
         raise DataError(
             CONFIG, "task", f"{path} can't be imported: {error}",
             fix="write it as MODULE:NAME, and start in the folder of that module",
         ) from error  # fmt: skip
+    if not isinstance(task, import_trainer("hvd_train.task").Task):
+        raise DataError(CONFIG, "task", f"{path} is no Task", fix="name one: docs/your-own.md")
+    return task
 
 
 def import_trainer(module: str) -> Any:

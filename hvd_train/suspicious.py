@@ -10,7 +10,7 @@ import numpy as np
 
 from data_tools import charsets, images
 from data_tools.durable import write_atomically
-from data_tools.errors import CONFIG, INPUT, LABEL, DataError, Fault, os_errors
+from data_tools.errors import CONFIG, INPUT, LABEL, DataError, Fault, os_errors, to_stderr
 from data_tools.manifest import Manifest
 from data_tools.sheet import draw_sheet
 from data_tools.sources.captcha import read_labels
@@ -18,7 +18,7 @@ from data_tools.sources.folder import ClassFolders
 from data_tools.sources.image_folder import ImageFolder
 from data_tools.sources.rows import Rows
 from hvd_train.data.source import NO_CHARACTER
-from hvd_train.image_files import Preparation
+from hvd_train.image_files import Preparation, conversion_flags
 from hvd_train.predictor import Predictions, Predictor, text_of
 
 SHOWN = 200
@@ -60,7 +60,7 @@ def find_labelled(folder: Path, labels: Path, manifest: Manifest) -> Labelled:
     if labels == Path("-"):
         rows, faults = _rows_of_classes(folder, manifest)
     else:
-        rows, faults, _ = read_labels(labels, ImageFolder(folder))
+        rows, faults = _rows_of_csv(labels, folder, manifest)
     found = Labelled([], [], np.empty(0), faults)
     encoded: list[list[int]] = []
     for row in rows:
@@ -74,6 +74,26 @@ def find_labelled(folder: Path, labels: Path, manifest: Manifest) -> Labelled:
         encoded.append(label)
     shape = (len(encoded), manifest.label.max_length if manifest.label else 1)
     return dataclasses.replace(found, labels=np.array(encoded, np.int32).reshape(shape))
+
+
+def _rows_of_csv(labels: Path, folder: Path, manifest: Manifest) -> tuple[Rows, list[Fault]]:
+    """Reads a CSV as the conversion of the run's data set read its own."""
+    given = conversion_flags(manifest)
+    separator, names = given.get("--separator", ","), given.get("--row-names", "None")
+    rows, faults, notes = read_labels(
+        labels, ImageFolder(folder),
+        separator="\t" if separator == r"\t" else separator,
+        header=given.get("--header", "guess"),
+        row_names=None if names == "None" else names,
+        first_row=int(given.get("--first-row", "0")),
+    )  # fmt: skip
+    for note in notes:
+        to_stderr(note)
+    if given.get("--zero-pad") != "True" or manifest.label is None:
+        return rows, faults
+    length = manifest.label.max_length
+    padded = (row._replace(label=charsets.zero_padded(row.label, length)) for row in rows)
+    return Rows.of(padded), faults
 
 
 def _rows_of_classes(folder: Path, manifest: Manifest) -> tuple[Rows, list[Fault]]:
@@ -147,7 +167,8 @@ def denied(
         given = labelled.labels[numbers]
         differs = np.any(own.labels != given, axis=1)
         given_probabilities = predictor.probabilities(own.outputs, given)
-        is_denied = differs & (own.probabilities >= min_ratio * given_probabilities)
+        least = np.maximum(min_ratio * given_probabilities, np.finfo(np.float32).tiny)
+        is_denied = differs & (own.probabilities >= least)  # where both are 0, nothing is said
         found += [
             Denied(
                 labelled.files[numbers[at]], labelled.texts[numbers[at]],
@@ -162,8 +183,15 @@ def denied(
 def write_sheet(path: Path, found: Sequence[Denied], preparation: Preparation) -> None:
     """Draws the first of them, each as `given -> label`; without any, no sheet."""
     shown = found[:SHOWN]
-    labels = [f"{one.given} -> {one.label}" for one in shown]
-    pixels = (preparation.read(one.file) for one in shown)
-    picture = images.encode_png(draw_sheet(labels, pixels, preparation.image, path))
+    while True:
+        labels = [f"{one.given} -> {one.label}" for one in shown]
+        pixels = (preparation.read(one.file) for one in shown)
+        try:
+            picture = images.encode_png(draw_sheet(labels, pixels, preparation.image, path))
+            break
+        except DataError as error:  # too large, which is known before a file is read
+            if error.kind != CONFIG or len(shown) == 1:
+                raise
+            shown = shown[: len(shown) // 2]
     with os_errors(path):
         write_atomically(path, picture)

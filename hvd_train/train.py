@@ -87,6 +87,7 @@ def _train_and_evaluate(
             return None
         with dist.agreed(world):
             if held is not None:
+                results.forget_after(folder, progress.step)
                 run.write_settings(held, config)
                 run.write_manifest(held, data)
             log = folder / "logs" / f"rank-{world.rank}.log" if config.run.log_all_ranks else None

@@ -98,6 +98,8 @@ def test_bad_files_are_a_line_each_and_the_rest_is_predicted(
         "error: INPUT: FILE: 2 of 5 files could not be read; "
         "mend them or leave them out; the others are done\n"
     )
+    ran = predict("x" * 300, good[0])
+    assert (ran.rc, [row["file"] for row in rows(ran.stdout)]) == (3, good[:1])
     ran = predict(text)
     assert (ran.rc, ran.stdout) == (3, "file,label,probability\n")
     fault = f"{text}: the content is neither JPEG nor PNG; replace the file"
@@ -108,15 +110,17 @@ def test_names_of_any_bytes_are_quoted_or_escaped(
     predict: Predicts, trained: Path, tmp_path: Path
 ) -> None:
     image = Path(min(truth(trained))).read_bytes()
-    for name in (b"a,b.jpg", b"line\nbreak.jpg", b"z\xff.jpg"):
+    for name in (b"a,b.jpg", b"line\nbreak.jpg", b"r\rr.jpg", b"z\xff.jpg"):
         (tmp_path / os.fsdecode(name)).write_bytes(image)
     output = tmp_path / "out"
     for form in ("csv", "jsonl"):
         assert predict(tmp_path, "--format", form, "--output", output).rc == 0
-        text = output.read_text(encoding="utf-8")
+        text = output.read_bytes().decode()
         lines = rows(text) if form == "csv" else list(map(json.loads, text.splitlines()))
         escaped = r"z\udcff.jpg" if form == "csv" else "z\udcff.jpg"
-        names = [f"{tmp_path}/{name}" for name in ("a,b.jpg", "line\nbreak.jpg", escaped)]
+        names = [
+            f"{tmp_path}/{name}" for name in ("a,b.jpg", "line\nbreak.jpg", "r\rr.jpg", escaped)
+        ]
         assert [line["file"] for line in lines] == names
 
 
@@ -185,6 +189,10 @@ def test_planted_wrong_labels_are_found_and_drawn(
         f"error: INPUT: {trained}/fresh: 1 of 301 images and labels can't be used; "
         "mend them or leave them out; the others are done\n",
     )
+    before = given.read_bytes()
+    ran = predict(trained / "fresh", "--suspicious", given, "--output", given)
+    line = f"error: CONFIG: {given}: it holds the labels; choose another name\n"
+    assert (ran.rc, ran.stderr, given.read_bytes()) == (2, line, before)
     ran = predict(trained / "fresh", "--suspicious", "-")
     reason = "- is for classes, the run reads captchas; name a CSV with rows `image,label`"
     assert (ran.rc, ran.stdout, ran.stderr) == (2, "", f"error: CONFIG: --suspicious: {reason}\n")

@@ -118,3 +118,12 @@ def test_a_run_folder_that_is_gone_is_one_line(tmp_path: Path) -> None:
         f"error: INPUT: {tmp_path / 'gone'}: No such file or directory; "
         "check that the path exists and its permissions"
     )
+
+
+def test_what_was_found_of_a_later_step_goes_when_a_run_goes_back(tmp_path: Path) -> None:
+    results.update(tmp_path, lambda before: with_figure(before, 7, FIGURE))
+    results.forget_after(tmp_path, 7)
+    assert results.read(tmp_path)["step"] == 7
+    results.forget_after(tmp_path, 6)
+    assert list(tmp_path.iterdir()) == []
+    results.forget_after(tmp_path, 6)
