@@ -5,7 +5,9 @@ cores, each gets its share of threads and yields its core while it waits.
 """
 
 import os
+import sys
 from collections.abc import Mapping, MutableMapping
+from pathlib import Path
 
 from data_tools.launch_env import LaunchEnv
 
@@ -26,7 +28,11 @@ def threads_a_rank(cores_in_mask: int, cores_of_host: int, launch: LaunchEnv, bo
 
 
 def is_bound(environ: Mapping[str, str] = os.environ) -> bool:
-    """Tells whether Open MPI bound each rank to cores of its own."""
+    """Tells whether Open MPI, or Slurm's srun, bound each rank to cores of its own."""
+    if "SLURM_STEP_ID" in environ and "OMPI_COMM_WORLD_SIZE" not in environ:
+        # A step without masks lets each task use all cores that the job has on the node.
+        bound_to = environ.get("SLURM_CPU_BIND_TYPE", "")
+        return bound_to.startswith(("mask_cpu", "map_cpu"))
     return environ.get("OMPI_MCA_orte_bound_at_launch") == "1"
 
 
@@ -36,12 +42,31 @@ def cores_given(environ: Mapping[str, str] = os.environ) -> set[int]:
     Open MPI counts a host's cores from the first one on, whatever its own mask is (`taskset`).
     """
     own = os.sched_getaffinity(0)
-    if not is_bound(environ):
+    if not is_bound(environ) or "OMPI_COMM_WORLD_SIZE" not in environ:
         return own
     try:
         return os.sched_getaffinity(os.getppid())
     except OSError:  # it has ended
         return own
+
+
+def quota_of(cpu_max: str) -> int | None:
+    """The cores of whose time a container may use, by its cgroup's `cpu.max`; None without limit.
+
+    Unlike a mask it doesn't keep a process from starting a thread for each core of the host, which
+    are then all stopped for a part of each tenth of a second.
+    """
+    quota, _, period = cpu_max.strip().partition(" ")
+    if not (quota.isdecimal() and period.isdecimal()):
+        return None  # "max", or no such file
+    return max(1, -(-int(quota) // int(period)))
+
+
+def _quota() -> int | None:
+    try:
+        return quota_of(Path("/sys/fs/cgroup/cpu.max").read_text())
+    except (OSError, ValueError):
+        return None
 
 
 def settings(threads: int, cores_in_use: int, launch: LaunchEnv) -> dict[str, str]:
@@ -66,9 +91,10 @@ def configure(launch: LaunchEnv, environ: MutableMapping[str, str] = os.environ)
 
     Must run before TensorFlow or MPI are imported, since both read their settings once.
     """
-    cores = len(os.sched_getaffinity(0))
+    most = _quota() or sys.maxsize
+    cores = min(len(os.sched_getaffinity(0)), most)
     bound = is_bound(environ)
-    host_cores = os.cpu_count() or 1
+    host_cores = min(os.cpu_count() or 1, most)
     threads = threads_a_rank(cores, host_cores, launch, bound)
     for name, value in settings(threads, host_cores if bound else cores, launch).items():
         environ.setdefault(name, value)

@@ -6,8 +6,9 @@
 #
 # Submit it in the project's folder, on a file system that all hosts share. Five minutes before
 # the walltime the run saves a checkpoint and ends with 143, upon which the job submits its
-# successor. qrerun and a host that fails start the same job again, and qdel ends it for good, with
-# a checkpoint if PBS waits (kill_delay) until one is saved.
+# successor, which gets none of qsub's flags: write queue, account and resources below. qrerun and
+# a host that fails start the same job again, and qdel ends it for good, with a checkpoint if PBS
+# waits (kill_delay) until one is saved.
 #PBS -N hvd-train
 #PBS -l select=2:ncpus=4:mpiprocs=4
 #PBS -l walltime=01:00:00
@@ -21,7 +22,9 @@ trap 'rm -f "$hosts"' EXIT
 hvd_train hosts --form openmpi >"$hosts" || exit
 
 read -ra words <<<"$TRAIN"
-mpirun --hostfile "$hosts" -x PATH python "${words[@]}" --resume --max-minutes 55 &
+# qdel tells mpirun too, which would kill its ranks a second after that: ten are enough to save.
+mpirun --mca odls_base_sigkill_timeout 10 --hostfile "$hosts" -x PATH \
+  python "${words[@]}" --resume --max-minutes 55 &
 ranks=$!
 deleted=
 trap 'deleted=yes; kill -USR1 "$ranks"' TERM # mpirun passes it on to all ranks

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from data_tools.launch_env import ALONE, LaunchEnv
 from hvd_train import start
-from hvd_train.threads import configure, settings, threads_a_rank
+from hvd_train.threads import configure, is_bound, quota_of, settings, threads_a_rank
 
 
 def launched(local_size: int, launcher: str = "Open MPI") -> LaunchEnv:
@@ -34,6 +34,36 @@ def test_a_rank_gets_its_share_of_the_cores(
     mask: int, host: int, ranks: int, bound: bool, threads: int
 ) -> None:
     assert threads_a_rank(mask, host, launched(ranks), bound) == threads
+
+
+@pytest.mark.parametrize(
+    ("environ", "bound"),
+    [
+        ({}, False),
+        ({"OMPI_COMM_WORLD_SIZE": "2", "OMPI_MCA_orte_bound_at_launch": "1"}, True),
+        ({"SLURM_STEP_ID": "0"}, False),
+        ({"SLURM_STEP_ID": "0", "SLURM_CPU_BIND_TYPE": "none"}, False),
+        ({"SLURM_STEP_ID": "0", "SLURM_CPU_BIND_TYPE": "mask_cpu:"}, True),
+        # mpirun in a job, whose daemons srun has started.
+        ({"SLURM_STEP_ID": "0", "SLURM_CPU_BIND_TYPE": "mask_cpu:", "OMPI_COMM_WORLD_SIZE": "2"},
+         False),
+    ],
+)  # fmt: skip
+def test_a_launcher_tells_whether_each_rank_has_cores_of_its_own(
+    environ: dict[str, str], bound: bool
+) -> None:
+    assert is_bound(environ) is bound
+
+
+@pytest.mark.parametrize(
+    ("text", "cores"),
+    [
+        ("max 100000\n", None), ("400000 100000\n", 4), ("150000 100000\n", 2),
+        ("1000 100000", 1), ("", None), ("400000", None),
+    ],
+)  # fmt: skip
+def test_a_container_s_share_of_time_counts_as_cores(text: str, cores: int | None) -> None:
+    assert quota_of(text) == cores
 
 
 @given(st.integers(1, 256), st.integers(1, 256), st.integers(1, 64), st.booleans())
