@@ -23,7 +23,7 @@ import numpy.typing as npt
 
 from data_tools import schema, tfrecord
 from data_tools.durable import write_synced
-from data_tools.errors import CONFIG, DataError
+from data_tools.errors import CONFIG, DataError, os_errors
 from data_tools.manifest import FILE_NAME, Manifest, Shard, Split, dump
 from data_tools.whole_folder import INCOMPLETE, whole_folder
 
@@ -43,7 +43,8 @@ def atomic_folder(target: Path, *, overwrite: bool | None = None, rank: int = 0)
             writing it; SPACE or INPUT when the disk refuses, the target then being as before.
     """
     if rank:
-        yield target.parent / (target.name + INCOMPLETE)
+        with os_errors(target):
+            yield target.parent / (target.name + INCOMPLETE)
         return
     with whole_folder(target, functools.partial(check_target, overwrite=overwrite)) as folder:
         yield folder
