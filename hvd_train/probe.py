@@ -183,7 +183,10 @@ def open_port(identity: str) -> socket.socket:
 
     def answer() -> None:
         while True:
-            peer, _ = listener.accept()
+            try:
+                peer, _ = listener.accept()
+            except OSError:  # the port is closed
+                return
             with peer:
                 try:
                     peer.sendall(identity.encode())

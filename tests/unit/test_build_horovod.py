@@ -4,12 +4,14 @@ import os
 import re
 import subprocess
 import sys
+import threading
 import venv
 from pathlib import Path
 
 import build_horovod
 import pytest
 from build_horovod import BuildError, Mpi, Target
+from horovod.runner.common.util import safe_shell_exec
 
 from hvd_train.config import RunConfig
 
@@ -133,6 +135,13 @@ def test_horovod_tells_its_build_and_where_an_mpi_of_pip_lies() -> None:
 def test_horovodrun_learns_to_tell_mpich_by_its_launcher() -> None:
     text = build_horovod.knowing_hydra("    elif 'MPICH' in output:\n")
     assert text == "    elif 'MPICH' in output or 'HYDRA' in output:\n"
+
+
+def test_horovodrun_never_succeeds_when_it_has_ended_its_ranks() -> None:
+    ended = threading.Event()
+    threading.Timer(1.0, ended.set).start()
+    assert safe_shell_exec.execute("sleep 60; exit 0", events=[ended]) > 0
+    assert safe_shell_exec.execute("exit 0", events=[threading.Event()]) == 0
 
 
 def test_only_the_line_of_the_xla_source_is_taken_out() -> None:
