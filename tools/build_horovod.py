@@ -377,7 +377,9 @@ def failing_when_ended(executor: str) -> str:
     Two threads wait there for one process. Where psutil's gets the exit code, the other finds 0.
     """
     wait = "    exit_code = executor_shell.wait()\n"
-    ended = "    if exit_code == 0 and exit_event.is_set():\n        exit_code = 128 + signal.SIGTERM\n"
+    ended = (
+        "    if exit_code == 0 and exit_event.is_set():\n        exit_code = 128 + signal.SIGTERM\n"
+    )
     return replace_once(executor, wait, wait + ended)
 
 
