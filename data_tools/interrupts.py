@@ -1,11 +1,11 @@
-"""Ctrl-C and SIGTERM: held back where an exception would leave something half done."""
+"""Ctrl-C, SIGTERM and SIGHUP: held back where an exception would leave something half done."""
 
 import signal
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-INTERRUPTS = frozenset({signal.SIGINT, signal.SIGTERM})
+INTERRUPTS = frozenset({signal.SIGINT, signal.SIGTERM, signal.SIGHUP})
 
 
 @contextmanager

@@ -180,16 +180,20 @@ def check_launch(launch: LaunchCommand, data: str | None) -> None:
 
 def _run(words: Sequence[str]) -> tuple[int | None, str]:
     """Runs a launcher; returns its exit code, None if it took too long, and what it wrote."""
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) == signal.SIG_DFL:  # not under nohup
+            signal.signal(number, _stop)
     try:
-        process = tied.start(words, stderr=subprocess.STDOUT, text=True, errors="replace")
+        with tied.started(words, stderr=subprocess.STDOUT, text=True, errors="replace") as process:
+            return _outcome(process)
     except OSError as error:
         raise DataError(
             CONFIG, words[0], f"it can't be started: {error.strerror}",
             fix="activate the environment, or give its path",
         ) from error  # fmt: skip
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        if signal.getsignal(number) == signal.SIG_DFL:  # not under nohup
-            signal.signal(number, _stop)
+
+
+def _outcome(process: subprocess.Popen[str]) -> tuple[int | None, str]:
     try:
         output, _ = process.communicate(timeout=LAUNCH_SECONDS)
         return process.returncode, output

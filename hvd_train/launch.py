@@ -125,18 +125,19 @@ def read_hosts(script: Path) -> Slots:
     Raises:
         DataError: INPUT when it can't be run, fails, takes too long or prints no hosts.
     """
-    with os_errors(script):
-        process = tied.start([str(script.absolute())], text=True, errors="replace")
-    try:
-        stdout, stderr = process.communicate(timeout=SCRIPT_SECONDS)
-    except subprocess.TimeoutExpired as error:
-        raise DataError(
-            INPUT, script, f"it takes more than {SCRIPT_SECONDS:g} s", fix="let it answer sooner"
-        ) from error
-    finally:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)  # with all that it has started
-        process.wait()
+    with (
+        os_errors(script),
+        tied.started([str(script.absolute())], text=True, errors="replace") as process,
+    ):
+        try:
+            stdout, stderr = process.communicate(timeout=SCRIPT_SECONDS)
+        except subprocess.TimeoutExpired as error:
+            reason = f"it takes more than {SCRIPT_SECONDS:g} s"
+            raise DataError(INPUT, script, reason, fix="let it answer sooner") from error
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)  # with all that it has started
+            process.wait()
     if process.returncode:
         said = stderr.strip().splitlines()[-1:] or ["it says nothing"]
         raise DataError(

@@ -1,11 +1,12 @@
 """A process that never outlives this one, and what it prints.
 
-The kernel sends the child SIGTERM when this process is gone, however it ended, SIGKILL included
-(PR_SET_PDEATHSIG of prctl(2); it holds over the child's execve). `mpirun` then ends its ranks, on
-all hosts.
+A guard beside it, one `sh`, waits at a pipe of which this process has the other end. When that is
+closed, however this process ended, SIGKILL included, the guard sends SIGTERM, at which `mpirun`
+ends its ranks on all hosts. It does so once: at a second SIGTERM, such as PR_SET_PDEATHSIG sends
+for each thread of a parent, `mpirun` would leave without ending them.
 """
 
-import ctypes
+import contextlib
 import os
 import selectors
 import signal
@@ -14,42 +15,51 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Self
 
+from data_tools import interrupts
 from data_tools.errors import to_stderr, to_stdout
 
-PR_SET_PDEATHSIG = 1
-"""Of linux/prctl.h."""
+GUARD = 'read -r pid && { read -r _; kill "$pid"; }'
 LISTEN_SECONDS = 0.2
 """After how long lines() comes back when nothing is printed."""
 KILL_SECONDS = 30.0
 """How long the child may take after SIGTERM."""
 
 
-def start(
+@contextlib.contextmanager
+def started(
     command: Sequence[str], *, stderr: int = subprocess.PIPE, **options: Any
-) -> subprocess.Popen[Any]:
-    """Starts a tied process, its output in pipes.
+) -> Iterator[subprocess.Popen[Any]]:
+    """Starts a tied process, its output in pipes; it gets SIGTERM if it is there after the block.
 
     It gets a session of its own, so that a terminal's Ctrl-C comes to this process alone.
     """
-    libc, parent = ctypes.CDLL(None), os.getpid()
-
-    def tie() -> None:  # between fork and exec: takes no lock that another thread might hold
-        libc.prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
-        if os.getppid() != parent:  # it was gone before
-            os._exit(1)
-
-    return subprocess.Popen(
-        command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=stderr,
-        start_new_session=True, preexec_fn=tie,  # noqa: PLW1509
-        **options,
+    guard = subprocess.Popen(
+        ["sh", "-c", GUARD], stdin=subprocess.PIPE, start_new_session=True,
+        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
     )  # fmt: skip
+    assert guard.stdin is not None
+    process = None
+    try:
+        with interrupts.held():  # or nobody would know of what has just been started
+            process = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=stderr,
+                start_new_session=True, **options,
+            )  # fmt: skip
+            os.write(guard.stdin.fileno(), b"%d\n" % process.pid)
+        yield process
+    finally:
+        if process is not None and process.poll() is not None:
+            guard.kill()  # there is nothing left to end
+        guard.stdin.close()
+        guard.wait()
 
 
 class Tied:
     """A tied process whose output passes through here."""
 
     def __init__(self, command: Sequence[str]) -> None:
-        self._process = start(command)
+        self._ends = contextlib.ExitStack()
+        self._process = self._ends.enter_context(started(command))
         assert self._process.stdout is not None
         assert self._process.stderr is not None
         self._selector = selectors.DefaultSelector()
@@ -67,6 +77,7 @@ class Tied:
         for key in list(self._selector.get_map().values()):
             self._close(key)
         self._selector.close()
+        self._ends.close()
 
     @property
     def code(self) -> int:

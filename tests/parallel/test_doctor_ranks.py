@@ -92,7 +92,7 @@ def test_ranks_that_each_take_themselves_for_the_only_one_are_a_fault(
     [
         (signal.SIGTERM, 'sleep 600 & echo $! > "$0.pid"; wait'),
         (signal.SIGHUP, 'sleep 600 & echo $! > "$0.pid"; wait'),
-        # Then the kernel tells the launcher alone.
+        # Then the guard tells the launcher alone.
         (signal.SIGKILL, 'echo $$ > "$0.pid"; exec sleep 600'),
     ],
 )
