@@ -179,7 +179,9 @@ class Soak:
         # The run before may have gone some steps farther than when it came to harm.
         after = max(after, last_step(self.run / "metrics.jsonl") + 1)
         with self.started(self.run.name) as (cluster, process):
-            self.wait_for_step(after, process)
+            if not self.comes_to(after, process):
+                wrong = [f"never came to step {after}", self.log.read_text()[-3000:]]
+                return Outcome(fault=fault, step=after, seconds=0, rc=process.poll(), wrong=wrong)
             time.sleep(delay)
             FAULTS[fault].harm(Run(cluster, child_of(process)))
             start = time.monotonic()
@@ -236,13 +238,14 @@ class Soak:
                 process.kill()
         shutil.rmtree(own.parent)
 
-    def wait_for_step(self, step: int, process: "subprocess.Popen[bytes]") -> None:
-        """Waits until the run has come to a step and to its first checkpoint."""
+    def comes_to(self, step: int, process: "subprocess.Popen[bytes]") -> bool:
+        """Waits until the run has come to a step and to its first checkpoint, or has ended."""
         deadline = time.monotonic() + 300
         while last_step(self.run / "metrics.jsonl") < step or not checkpoint.saved_steps(self.run):
             if process.poll() is not None or time.monotonic() > deadline:
-                raise AssertionError(f"never came to step {step}: {self.log.read_text()[-3000:]}")
+                return False
             time.sleep(0.005)
+        return True
 
 
 def missing(text: str, fault: str, before: int) -> list[str]:
