@@ -10,6 +10,9 @@ from typing import Annotated, Literal
 
 import tyro
 
+MIN_RATIO = 100.0
+"""Of the model's own label to a given one that it denies."""
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class OfRun:
@@ -96,7 +99,7 @@ class Predict(OfRun):
     suspicious: Annotated[Path | None, tyro.conf.arg(metavar="LABELS")] = None
     """List the images of DIR whose given label the run confidently denies. LABELS is a CSV
     `image,label`, as conversion reads it, or `-` where each image lies in a folder of its class."""
-    min_ratio: float = 100.0
+    min_ratio: float = MIN_RATIO
     """With --suspicious: how many times as probable as the given label the run's own must be."""
     sheet: Annotated[Path | None, tyro.conf.arg(metavar="FILE.png")] = None
     """With --suspicious: a picture of the first 200 of them, each with its given label and the
@@ -109,6 +112,8 @@ class Predict(OfRun):
             raise ValueError(f"--suspicious takes one folder; {len(self.files)} paths are given")
         if self.sheet is not None and self.suspicious is None:
             raise ValueError("--sheet needs --suspicious")
+        if self.min_ratio != MIN_RATIO and self.suspicious is None:
+            raise ValueError("--min-ratio needs --suspicious")
         if self.sheet is not None and self.sheet.suffix.lower() != ".png":
             raise ValueError(f"--sheet is {str(self.sheet)!r}; its name must end in .png")
         if not 1 <= self.min_ratio < math.inf:

@@ -2,6 +2,7 @@
 
 import contextlib
 import csv
+import errno
 import io
 import json
 import os
@@ -53,7 +54,10 @@ def predict(command: Predict, run: SavedRun) -> None:
     files, others = image_files.find(command.files)
     if others:
         to_stderr(f"{others} files that are not named as images were left out")
+    check_outputs(command, files)
     faults: list[Fault] = []
+    where = command.files[0] if len(command.files) == 1 else "FILE"
+    among = f"{len(files)} files could not be read"
     predictor = load_predictor(run)
     with opened(command.output) as stream:
         write_head(stream, Predicted._fields, command.format)
@@ -65,29 +69,64 @@ def predict(command: Predict, run: SavedRun) -> None:
                 )
             )
             write_rows(stream, rows, command.format)
-    where = command.files[0] if len(command.files) == 1 else "FILE"
-    refuse_faults(faults, where, f"{len(files)} files could not be read")
+        if len(faults) == len(files):  # an old output is worth more than none
+            refuse_faults(faults, where, among)
+    refuse_faults(faults, where, among)
 
 
 def list_suspicious(command: Predict, labels: Path, run: SavedRun) -> None:
     """Writes which images have a given label that the run denies, and draws them."""
     (folder,) = command.files
-    if command.sheet is not None and (reason := not_a_picture(command.sheet)):
-        raise DataError(CONFIG, command.sheet, reason, fix="choose another name with --sheet")
-    if command.output is not None and command.output.resolve() == labels.resolve():
-        raise DataError(CONFIG, command.output, "it holds the labels", fix="choose another name")
     labelled = suspicious.find_labelled(folder, labels, run.manifest)
+    check_outputs(command, labelled.files)
     count, faults = len(labelled.files) + len(labelled.faults), list(labelled.faults)
+    among = f"{count} images and labels can't be used"
     predictor, preparation = load_predictor(run), Preparation.of(run.manifest)
-    batches = read(labelled.files, preparation, predictor, faults)
-    found = suspicious.denied(labelled, batches, predictor, run.manifest, command.min_ratio)
     with opened(command.output) as stream:
         write_head(stream, Denied._fields, command.format)
+        batches = read(labelled.files, preparation, predictor, faults)
+        found = suspicious.denied(labelled, batches, predictor, run.manifest, command.min_ratio)
         write_rows(stream, found, command.format)
+        if len(faults) == count:
+            refuse_faults(faults, folder, among)
     to_stderr(f"{len(found)} of {len(labelled.files)} given labels are suspicious")
     if command.sheet is not None and found:
         suspicious.write_sheet(command.sheet, found, preparation)
-    refuse_faults(faults, folder, f"{count} images and labels can't be used")
+    elif command.sheet is not None:
+        to_stderr(f"{command.sheet}: nothing to draw, so nothing was written")
+    refuse_faults(faults, folder, among)
+
+
+def check_outputs(command: Predict, files: Sequence[str]) -> None:
+    """Checks, before anything is read, that what will be written can be and takes no input's place.
+
+    Args:
+        command: names what will be written.
+        files: the images that will be read.
+
+    Raises:
+        DataError: CONFIG when an output is an input or the other output, or --sheet no picture of
+            ours; INPUT when it can't be there.
+    """
+    outputs = [path for path in (command.output, command.sheet) if path is not None]
+    for output in outputs:
+        with os_errors(output):
+            if output.is_dir():
+                raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+            if not output.parent.is_dir():
+                raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
+        alike = (Path(file).parent for file in files if Path(file).name == output.name)
+        if any(folder.resolve() == output.parent.resolve() for folder in alike):
+            reason = "it is one of the images"
+        elif command.suspicious is not None and output.resolve() == command.suspicious.resolve():
+            reason = "it holds the labels"
+        elif len({path.resolve() for path in outputs}) < len(outputs):
+            reason = "--output and --sheet both name it"
+        else:
+            continue
+        raise DataError(CONFIG, output, reason, fix="choose another name")
+    if command.sheet is not None and (reason := not_a_picture(command.sheet)):
+        raise DataError(CONFIG, command.sheet, reason, fix="choose another name with --sheet")
 
 
 def load_predictor(run: SavedRun) -> Predictor:

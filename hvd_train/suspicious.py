@@ -21,6 +21,7 @@ from hvd_train.data.source import NO_CHARACTER
 from hvd_train.image_files import Preparation, conversion_flags
 from hvd_train.predictor import Predictions, Predictor, text_of
 
+TINY = float(np.finfo(np.float32).tiny)
 SHOWN = 200
 """Images on a sheet, at most."""
 
@@ -167,7 +168,7 @@ def denied(
         given = labelled.labels[numbers]
         differs = np.any(own.labels != given, axis=1)
         given_probabilities = predictor.probabilities(own.outputs, given)
-        least = np.maximum(min_ratio * given_probabilities, np.finfo(np.float32).tiny)
+        least = np.maximum(min_ratio * given_probabilities.astype(np.float64), TINY)
         is_denied = differs & (own.probabilities >= least)  # where both are 0, nothing is said
         found += [
             Denied(
@@ -181,7 +182,7 @@ def denied(
 
 
 def write_sheet(path: Path, found: Sequence[Denied], preparation: Preparation) -> None:
-    """Draws the first of them, each as `given -> label`; without any, no sheet."""
+    """Draws the first of them, each as `given -> label`."""
     shown = found[:SHOWN]
     while True:
         labels = [f"{one.given} -> {one.label}" for one in shown]

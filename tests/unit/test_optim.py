@@ -284,15 +284,19 @@ def test_smoothing_is_the_cross_entropy_against_spread_labels(shape: tuple[int, 
 
 def test_the_loss_scale_halves_to_1_at_least_and_doubles_after_2000_finite_steps() -> None:
     scale = LossScale()
-    update = tf.function(scale.update)
+
+    @tf.function
+    def update(steps: tf.Tensor, finite: tf.Tensor) -> None:
+        for _ in tf.range(steps):
+            scale.update(finite)
+
     good, bad = tf.constant(True), tf.constant(False)
     for steps, finite, expected in (
         (1, bad, 2**14), (1999, good, 2**14), (1, bad, 2**13), (1999, good, 2**13),
         (1, good, 2**14), (13, bad, 2), (3, bad, 1), (2000, good, 2),
         (23 * 2000, good, 2**24), (2000, good, 2**24), (1, bad, 2**23),
     ):  # fmt: skip
-        for _ in range(steps):
-            update(finite)
+        update(tf.constant(steps), finite)
         assert float(scale.scale.numpy()) == expected
 
 

@@ -189,10 +189,52 @@ def test_planted_wrong_labels_are_found_and_drawn(
         f"error: INPUT: {trained}/fresh: 1 of 301 images and labels can't be used; "
         "mend them or leave them out; the others are done\n",
     )
-    before = given.read_bytes()
-    ran = predict(trained / "fresh", "--suspicious", given, "--output", given)
-    line = f"error: CONFIG: {given}: it holds the labels; choose another name\n"
-    assert (ran.rc, ran.stderr, given.read_bytes()) == (2, line, before)
+    before = sheet.read_bytes()
+    ran = predict(
+        trained / "fresh", "--suspicious", given, "--sheet", sheet, "--min-ratio", 1e300
+    )  # fmt: skip
+    assert ran.stderr.startswith(
+        f"0 of 300 given labels are suspicious\n{sheet}: nothing to draw, so nothing was written\n"
+    )
+    assert sheet.read_bytes() == before
     ran = predict(trained / "fresh", "--suspicious", "-")
     reason = "- is for classes, the run reads captchas; name a CSV with rows `image,label`"
     assert (ran.rc, ran.stdout, ran.stderr) == (2, "", f"error: CONFIG: --suspicious: {reason}\n")
+
+
+def test_outputs_take_no_input_s_place_and_are_checked_before_reading(
+    predict: Predicts, trained: Path, tmp_path: Path
+) -> None:
+    (folder := tmp_path / "images").mkdir()
+    image, given = folder / "a.png", tmp_path / "given.csv"
+    image.write_bytes(Path(min(truth(trained))).read_bytes())
+    given.write_text("a.png,ABA\n")
+    both, before = tmp_path / "both.png", bytes_in(tmp_path)
+    doubts = [folder, "--suspicious", given]
+    one, kept = "it is one of the images", "--output and --sheet both name it"
+    for flags, where, reason in [
+        ([image, "--output", image], image, one),
+        ([folder, "--output", folder / "../images/a.png"], None, one),
+        ([*doubts, "--sheet", image], image, one),
+        ([*doubts, "--output", given], given, "it holds the labels"),
+        ([*doubts, "--output", both, "--sheet", both], both, kept),
+    ]:
+        ran = predict(*flags)
+        line = f"error: CONFIG: {where or flags[-1]}: {reason}; choose another name\n"
+        assert (ran.rc, ran.stdout, ran.stderr) == (2, "", line)
+    ran = predict(*doubts, "--sheet", tmp_path / "no/sheet.png")
+    assert (ran.rc, ran.stdout) == (3, "")
+    missing = f"error: INPUT: {tmp_path}/no/sheet.png: No such file or directory"
+    assert ran.stderr.startswith(missing)
+    assert bytes_in(tmp_path) == before
+
+
+def bytes_in(folder: Path) -> dict[Path, bytes]:
+    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_an_old_output_stays_where_nothing_can_be_read(predict: Predicts, tmp_path: Path) -> None:
+    output = tmp_path / "out.csv"
+    output.write_text("old")
+    assert predict(tmp_path / "absent.jpg", "--output", output).rc == 3
+    assert output.read_text() == "old"
