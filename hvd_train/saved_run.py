@@ -151,8 +151,8 @@ def newest(saved_run: SavedRun, *, skipped: list[str]) -> Checkpoint:
     saved = newest_if_any(saved_run, skipped=skipped)
     if saved is None:
         raise DataError(
-            INPUT, saved_run.folder, "the run has no checkpoint yet",
-            fix="wait for its first; --checkpoint-every and --checkpoint-minutes tell when",
+            INPUT, saved_run.folder, "it has no checkpoint",
+            fix="wait for its first (--checkpoint-minutes), or train again if it has ended",
         )  # fmt: skip
     return saved
 

@@ -206,8 +206,8 @@ LINES = {
         "name a folder such as runs/captcha",
     ),
     "no_checkpoint": (
-        3, "INPUT: runs/no_checkpoint: the run has no checkpoint yet; "
-        "wait for its first; --checkpoint-every and --checkpoint-minutes tell when",
+        3, "INPUT: runs/no_checkpoint: it has no checkpoint; "
+        "wait for its first (--checkpoint-minutes), or train again if it has ended",
     ),
     "no_data": (2, f"CONFIG: nowhere: no data set there; {MAKE}"),
     "other_kind": (

@@ -199,8 +199,8 @@ def test_what_can_t_be_exported_is_one_line_and_leaves_nothing(exports: Exports)
     folder = exports.folder
     runs = folder / "runs"
     assert exports.error_of("no checkpoint") == (
-        f"error: INPUT: {runs / 'unsaved'}: the run has no checkpoint yet; wait for its first; "
-        "--checkpoint-every and --checkpoint-minutes tell when\n"
+        f"error: INPUT: {runs / 'unsaved'}: it has no checkpoint; "
+        "wait for its first (--checkpoint-minutes), or train again if it has ended\n"
     )
     assert exports.error_of("unknown format") == (
         "error: CONFIG: command line: invalid choice 'pickle' for argument '--format'. Expected "

@@ -127,8 +127,8 @@ def test_a_run_without_a_checkpoint_has_none_yet(folder: Path) -> None:
     found = open_run(folder)
     assert newest_if_any(found, skipped=[]) is None
     assert refusal(lambda: newest(found, skipped=[])) == (
-        f"error: INPUT: {folder}: the run has no checkpoint yet; "
-        "wait for its first; --checkpoint-every and --checkpoint-minutes tell when"
+        f"error: INPUT: {folder}: it has no checkpoint; "
+        "wait for its first (--checkpoint-minutes), or train again if it has ended"
     )
 
 
