@@ -113,11 +113,20 @@ def read_list(text: str) -> Slots:
         DataError: CONFIG when it is no such list.
     """
     try:
-        split = [_split(item.strip()) for item in text.split(",")]
-        return _joined((host, slots or 1) for host, slots in split)
+        return _parsed(text)
     except ValueError as error:
-        words = ",".join(re.split(r"[\s,;]+", text.strip(" \t,;"))) or "host1:4,host2:4"
-        raise DataError(CONFIG, "-H", str(error), fix=f"write it like -H {words}") from None
+        reason = str(error)
+    words = ",".join(re.split(r"[\s,;]+", text.strip(" \t,;")))
+    try:  # where only what stands between the hosts is wrong
+        _parsed(words)
+    except ValueError:
+        words = "host1:4,host2:4"
+    raise DataError(CONFIG, "-H", reason, fix=f"write it like -H {words}")
+
+
+def _parsed(text: str) -> Slots:
+    split = [_split(item.strip()) for item in text.split(",")]
+    return _joined((host, slots or 1) for host, slots in split)
 
 
 def of_slurm(nodes: str, tasks: str) -> Slots:

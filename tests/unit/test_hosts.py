@@ -103,6 +103,7 @@ def test_a_list_is_read_as_horovodrun_reads_it() -> None:
         ("host1:4 host2:2", "'4 host2:2' is no number of slots from 1 on", "host1:4,host2:2"),
         ("host1:4,", "'' is no name of a host", "host1:4"),
         ("", "'' is no name of a host", "host1:4,host2:4"),
+        ("host1:0", "'0' is no number of slots from 1 on", "host1:4,host2:4"),
         ("host1:4; host2:2", "'4; host2:2' is no number of slots from 1 on", "host1:4,host2:2"),
     ],
 )
