@@ -35,6 +35,8 @@ MOST_ROWS = 20
 def main(command: Evaluate, world: World) -> None:
     """Evaluates as the flags say; a collective."""
     own_task, opened = None, None
+    if command.watch:
+        wait_for_run(command, world)
     with dist.agreed(world):
         own_task = start.import_task(command.task) if command.task else None
         if world.is_chief:
@@ -52,6 +54,16 @@ def main(command: Evaluate, world: World) -> None:
                 evaluations.follow(command.interval)
             else:
                 evaluations.newest()
+
+
+def wait_for_run(command: Evaluate, world: World) -> None:
+    """Waits until the run has been started, as by a trainer that starts beside us; a collective."""
+    is_told = False
+    while not dist.broadcast_json(world.is_chief and saved_run.is_started(command.run)):
+        if world.is_chief and not is_told:
+            to_stdout(f"waiting until a run starts in {command.run}")
+        is_told = True
+        time.sleep(command.interval)
 
 
 class Evaluations:

@@ -60,7 +60,8 @@ class Evaluate(OfRun):
     both: bool = False
     """Evaluate with moving averages, then without."""
     watch: bool = False
-    """Evaluate each new checkpoint as it comes, up to that of the run's last step."""
+    """Evaluate each new checkpoint as it comes, up to that of the run's last step; waits for a run
+    that hasn't started."""
     interval: float = 10.0
     """Seconds between two looks of --watch."""
 

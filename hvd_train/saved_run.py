@@ -54,6 +54,11 @@ class SavedRun:
                 assign({name: variables[name] for name in saved.ema}, saved.ema, self.folder)
 
 
+def is_started(folder: Path) -> bool:
+    """Tells whether a run was started in a folder: whether what `open_run` reads is there."""
+    return all((folder / name).is_file() for name in (run.CONFIG_FILE, manifests.FILE_NAME))
+
+
 def open_run(folder: Path, own_task: Task | None = None) -> SavedRun:
     """Reads what a run folder says, which may still be trained in.
 

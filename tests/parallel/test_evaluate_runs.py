@@ -300,7 +300,7 @@ def wait_for(condition: Callable[[], bool], process: subprocess.Popen[bytes]) ->
 def test_a_run_is_watched_while_it_trains_to_its_end(
     sets: Path, mpirun: Callable[..., Any], tmp_path: Path
 ) -> None:
-    """The trainer rests until its first checkpoint was evaluated, then removes what is old."""
+    """The trainer starts late, rests until its first checkpoint was evaluated, removes old ones."""
     run, steps = tmp_path / "runs" / "captcha", 300
     train = [
         *COMMAND, "captcha", "--data", str(sets / "captcha"), "--runs-dir", str(run.parent),
@@ -308,37 +308,46 @@ def test_a_run_is_watched_while_it_trains_to_its_end(
         "--checkpoint-every", "5", "--keep-checkpoints", "1", "--summary-every", "0",
     ]  # fmt: skip
     environment = {k: v for k, v in os.environ.items() if k != "HVD_TRAIN_DATA"}
-    with subprocess.Popen(
-        train, cwd=ROOT, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-    ) as trainer:
-        try:
-            wait_for(lambda: bool(list(run.glob("checkpoints/step-*5"))), trainer)
-            trainer.send_signal(signal.SIGSTOP)
 
-            def go_on() -> None:
+    def train_and_rest() -> None:
+        deadline = time.monotonic() + 120
+        while not (log.exists() and waits in log.read_text()):
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+        with subprocess.Popen(
+            train, cwd=ROOT, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        ) as trainer:
+            try:
+                wait_for(lambda: bool(list(run.glob("checkpoints/step-*5"))), trainer)
+                trainer.send_signal(signal.SIGSTOP)
                 wait_for(lambda: (run / "eval.json").exists(), trainer)
                 trainer.send_signal(signal.SIGCONT)
+                codes.append(trainer.wait(120))
+            finally:
+                trainer.kill()
 
-            helper = threading.Thread(target=go_on)
-            helper.start()
-            watch = ["hvd_train", "evaluate", run, "--watch", "--interval", "0.01"]
-            done = mpirun(2, watch, cwd=tmp_path)
-            helper.join()
-            assert trainer.wait(120) == 0
-        finally:
-            trainer.kill()
+    log, codes = tmp_path / "log", list[int]()
+    waits = f"waiting until a run starts in {run}\n"
+    helper = threading.Thread(target=train_and_rest)
+    helper.start()
+    watch = ["hvd_train", "evaluate", run, "--watch", "--interval", "0.01"]
+    done = mpirun(2, ["sh", "-c", 'exec "$@" >>"$0"', log, *watch], cwd=tmp_path)
+    helper.join()
+    assert codes == [0]
     assert done.rc == 0, done.stderr
+    stdout = log.read_text()
+    assert stdout.count(waits) == 1
     assert "error:" not in done.stderr
-    told = [int(step) for step in re.findall(r"right after (\d+) steps", done.stdout)]
+    told = [int(step) for step in re.findall(r"right after (\d+) steps", stdout)]
     assert told == sorted(set(told))
     assert len(told) > 1
     assert told[-1] == steps
     assert all(step % 5 == 0 for step in told)
-    assert "skipped" not in done.stdout
-    assert done.stdout.count(": accuracy = ") == len(told)
+    assert "skipped" not in stdout
+    assert stdout.count(": accuracy = ") == len(told)
     result = json.loads((run / "eval.json").read_text())
     assert (result["step"], result["ranks"], "seconds" in result) == (steps, 1, True)
-    accuracy = re.findall(r": accuracy = (.*)", done.stdout)[-1]
+    accuracy = re.findall(r": accuracy = (.*)", stdout)[-1]
     assert f"{result['accuracy']:.3f}" == accuracy
 
 
