@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from data_tools.durable import lock, write_atomically
-from data_tools.errors import os_errors
+from data_tools.errors import os_errors, to_stderr
 from data_tools.manifest import Manifest
 from hvd_train.evaluator import Evaluation
 from hvd_train.metric_writer import timestamp
@@ -129,7 +129,10 @@ def update(run: Path, change: Callable[[Values], Values]) -> Values:
         DataError: SPACE or INPUT when the disk refuses; the file stays as it is.
     """
     with os_errors(run / FILE), _alone(run):
-        after = change(read(run))
+        before = read(run)
+        if not before and (run / FILE).exists():
+            to_stderr(f"warning: {run / FILE}: damaged; what it said is lost")
+        after = change(before)
         write_atomically(run / FILE, (json.dumps(after, indent=1) + "\n").encode())
         return after
 

@@ -78,13 +78,15 @@ def test_nothing_of_another_step_is_left(change: Any) -> None:
     ],
 )  # fmt: skip
 def test_a_file_that_is_none_or_no_result_is_replaced(
-    tmp_path: Path, content: bytes | None
+    tmp_path: Path, content: bytes | None, capsys: pytest.CaptureFixture[str]
 ) -> None:
     if content is not None:
         (tmp_path / "eval.json").write_bytes(content)
     assert results.read(tmp_path) == {}
     assert results.trained_to(tmp_path) is None
     results.update(tmp_path, lambda before: with_figure(before, 7, FIGURE))
+    told = f"warning: {tmp_path / 'eval.json'}: damaged; what it said is lost\n"
+    assert capsys.readouterr().err == ("" if content is None else told)
     text = (tmp_path / "eval.json").read_text()
     assert text.endswith("}\n")
     assert json.loads(text) == results.read(tmp_path) == {"step": 7, **FIGURE}
