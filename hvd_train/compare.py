@@ -108,7 +108,7 @@ def table(runs: Sequence[Compared]) -> list[str]:
     metric = runs[0].saved.task.metric_in_words
     head = (
         "run", "model", "ranks", "batch", "steps", f"best {metric}", f"last {metric}",
-        "examples/sec", "time",
+        "result", "examples/sec", "time",
     )  # fmt: skip
     return aligned([head, *map(_row, runs)])
 
@@ -121,11 +121,15 @@ def _row(run: Compared) -> tuple[str, ...]:
         top = max(run.evaluations, key=lambda line: float(line[metric]))
         best = f"{top[metric]:.3f} at epoch {history.epoch(run.saved, top['step']):.4g}"
         last = f"{run.evaluations[-1][metric]:.3f} of {run.split}"
+    result = "-"
+    if run.result.get("examples"):
+        share = run.result["correct"] / run.result["examples"]
+        result = f"{share:.3f} of {run.result['split']}"
     return (
         run.name, str(getattr(config, "model", run.saved.task.name)),
         str(run.result.get("ranks", "-")), str(config.optim.global_batch),
         f"{history.steps_done(run.lines)} of {history.total_steps(run.saved)}", best, last,
-        "-" if rate is None else f"{rate:.0f}", history.duration(run.lines[-1][ELAPSED]),
+        result, "-" if rate is None else f"{rate:.0f}", history.duration(run.lines[-1][ELAPSED]),
     )  # fmt: skip
 
 

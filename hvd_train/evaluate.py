@@ -104,7 +104,7 @@ class Evaluations:
         Args:
             interval: seconds between two looks.
         """
-        evaluated, said = set[int](), set[str]()
+        evaluated, said, is_told = set[int](), set[str](), False
         liveness.begin(liveness.WAITING)
         while True:
             found, is_over, skipped = None, False, list[str]()
@@ -121,6 +121,9 @@ class Evaluations:
             elif is_over:
                 return
             else:
+                if not is_told:
+                    self._tell([f"waiting for the next checkpoint; a look every {interval:g} s"])
+                is_told = True
                 time.sleep(interval)
 
     def _evaluate(self, found: Checkpoint | None) -> int:

@@ -136,7 +136,8 @@ def card_of(
         name=manifest.name, model=model.name, format=name, what=_what(manifest),
         height=image.height, width=image.width, channels=image.channels,
         mode="RGB" if image.channels == 3 else "L", parameters=model.count_params(),
-        digest=created_from.get("digest", "unknown"), step=step, accuracy=_accuracy(saved_run),
+        digest=created_from.get("digest", "unknown"), step=step,
+        accuracy=_accuracy(saved_run, results.AVERAGES if averaged else results.WEIGHTS),
         weights="their moving averages" if averaged else "as they were, without moving averages",
         shape=", ".join(["n", *map(str, model.output.shape[1:])]), logits=LOGITS[rule],
         more=BYTES.format(label=LABEL[rule]) if name == "saved_model" else "",
@@ -165,12 +166,17 @@ def _given(arguments: list[str]) -> list[str]:
     return [given for given in arguments if not given.endswith(("=None", "=False"))]
 
 
-def _accuracy(saved_run: SavedRun) -> str:
-    """What eval.json says of the run's own figure."""
+def _accuracy(saved_run: SavedRun, weights: str) -> str:
+    """What eval.json says of such weights, on the split of the run's own figure if it can."""
     found = results.read(saved_run.folder)
-    if not found.get("examples"):
-        return "not measured yet"
+    own = [
+        one for one in (found, *found.get("evaluations", []))
+        if one.get("weights") == weights and one.get("examples")
+    ]  # fmt: skip
+    if not own:
+        return f"not measured yet with {weights}"
+    best = next((one for one in own if one["split"] == found.get("split")), own[0])
     return (
-        f"{found['correct'] / found['examples']:.3f} ({found['correct']} of {found['examples']} of "
-        f"the split {found['split']}), with {found['weights']}, after {found['step']:,} steps"
+        f"{best['correct'] / best['examples']:.3f} ({best['correct']} of {best['examples']} of "
+        f"the split {best['split']}), with {weights}, after {found['step']:,} steps"
     )

@@ -79,7 +79,11 @@ def open_run(folder: Path, own_task: Task | None = None) -> SavedRun:
                 fix="name a folder such as runs/captcha",
             )  # fmt: skip
     run.check_not_writable_by_others(folder)
-    loaded = manifests.load(folder)
+    try:
+        loaded = manifests.load(folder)
+    except DataError as error:
+        fix = "copy it from the run's data set, or train again"
+        raise DataError(error.kind, error.where, error.reason, fix=fix) from error
     task = own_task or BUILT_IN[loaded.kind]
     with _hinting_at_task(task):
         config = config_files.read_saved(task.config_type, folder / run.CONFIG_FILE)

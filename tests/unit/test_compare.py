@@ -76,11 +76,11 @@ def test_a_table_a_list_of_what_differs_and_a_picture(
     output = tmp_path / "out.svg"
     assert compare(slow, quick, output=output) == [
         "run    model   ranks  batch  steps    best accuracy     last accuracy        "
-        "examples/sec  time",
+        "result         examples/sec  time",
         "slow   ctc     2      10     8 of 8   0.500 at epoch 1  0.250 of test        "
-        "25            24 s",
+        "0.300 of test  25            24 s",
         "quick  linear  -      10     4 of 16  0.750 at epoch 1  0.750 of validation  "
-        "80            7 s",
+        "-              80            7 s",
         "",
         "differing         slow  quick",
         "model             ctc   linear",
