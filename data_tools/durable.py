@@ -2,6 +2,7 @@
 
 import contextlib
 import ctypes
+import errno
 import fcntl
 import os
 import shutil
@@ -31,23 +32,37 @@ def write_atomically(path: Path, data: bytes) -> None:
 def atomic_file(path: Path) -> Iterator[BinaryIO]:
     """Opens a file to write that takes the place of another in one step, at the block's end.
 
-    After an error nothing new is left.
+    After an error nothing new is left. Of two processes at a time the later one gets the name, the
+    other an OSError.
     """
     temporary = path.with_name(path.name + ".incomplete")
+    own = None
     try:
         temporary.unlink(missing_ok=True)  # what a killed process left, or somebody's link
         with temporary.open("xb") as file:
+            own = os.fstat(file.fileno())
             yield file
             file.flush()
             os.fsync(file.fileno())
+            if not _is_still(temporary, own):
+                raise OSError(errno.EBUSY, "another process is writing it")
         temporary.replace(path)
     except BaseException as error:
         with contextlib.suppress(OSError):
-            temporary.unlink()
+            if _is_still(temporary, own):
+                temporary.unlink()
         if isinstance(error, OSError):
             error.filename = str(path)  # the name that the caller knows
         raise
     sync_folder(path.parent)
+
+
+def _is_still(path: Path, file: os.stat_result | None) -> bool:
+    """Tells whether a name is still that of a file."""
+    try:
+        return file is not None and os.path.samestat(path.lstat(), file)
+    except FileNotFoundError:
+        return False
 
 
 def sync_folder(folder: Path) -> None:
