@@ -35,10 +35,10 @@ MOST_ROWS = 20
 def main(command: Evaluate, world: World) -> None:
     """Evaluates as the flags say; a collective."""
     own_task, opened = None, None
-    if command.watch:
-        wait_for_run(command, world)
     with dist.agreed(world):
         own_task = start.import_task(command.task) if command.task else None
+    wait_for_run(command, world)
+    with dist.agreed(world):
         if world.is_chief:
             opened = saved_run.open_run(command.run, own_task)
     saved = saved_run.share(opened, command.run, own_task, world)
@@ -57,9 +57,12 @@ def main(command: Evaluate, world: World) -> None:
 
 
 def wait_for_run(command: Evaluate, world: World) -> None:
-    """Waits until the run has been started, as by a trainer that starts beside us; a collective."""
+    """Under --watch waits until the run has been started, as by a trainer that starts beside us.
+
+    A collective, in which the chief's flags count: that all have the same is checked later.
+    """
     is_told = False
-    while not dist.broadcast_json(world.is_chief and saved_run.is_started(command.run)):
+    while not dist.broadcast_json(not command.watch or saved_run.is_started(command.run)):
         if world.is_chief and not is_told:
             to_stdout(f"waiting until a run starts in {command.run}")
         is_told = True

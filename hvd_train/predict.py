@@ -115,8 +115,9 @@ def check_outputs(command: Predict, files: Sequence[str]) -> None:
                 raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
             if not output.parent.is_dir():
                 raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
-        alike = (Path(file).parent for file in files if Path(file).name == output.name)
-        if any(folder.resolve() == output.parent.resolve() for folder in alike):
+        alike = [Path(file) for file in files if file.endswith(output.name)]
+        place = (output.parent.resolve(), output.name)
+        if any((file.parent.resolve(), file.name) == place for file in alike):
             reason = "it is one of the images"
         elif command.suspicious is not None and output.resolve() == command.suspicious.resolve():
             reason = "it holds the labels"

@@ -18,6 +18,9 @@ from hvd_train.dist import World
 from hvd_train.task import BUILT_IN, Task, TaskModel
 from hvd_train.weights import assign, by_path
 
+WRITTEN_FIRST = (run.CONFIG_FILE, manifests.FILE_NAME)
+"""Files of a run folder that are there once a run was started in it."""
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SavedRun:
@@ -56,7 +59,7 @@ class SavedRun:
 
 def is_started(folder: Path) -> bool:
     """Tells whether a run was started in a folder: whether what `open_run` reads is there."""
-    return all((folder / name).is_file() for name in (run.CONFIG_FILE, manifests.FILE_NAME))
+    return all((folder / name).is_file() for name in WRITTEN_FIRST)
 
 
 def open_run(folder: Path, own_task: Task | None = None) -> SavedRun:
@@ -72,7 +75,7 @@ def open_run(folder: Path, own_task: Task | None = None) -> SavedRun:
     """
     if not folder.is_dir():
         raise DataError(INPUT, folder, "no such folder", fix="name one such as runs/captcha")
-    for name in (run.CONFIG_FILE, manifests.FILE_NAME):
+    for name in WRITTEN_FIRST:
         if not (folder / name).is_file():
             raise DataError(
                 INPUT, folder, f"no {name}, so no run was started in it by this version",
@@ -82,6 +85,8 @@ def open_run(folder: Path, own_task: Task | None = None) -> SavedRun:
     try:
         loaded = manifests.load(folder)
     except DataError as error:
+        if error.kind != INTEGRITY:
+            raise
         fix = "copy it from the run's data set, or train again"
         raise DataError(error.kind, error.where, error.reason, fix=fix) from error
     task = own_task or BUILT_IN[loaded.kind]

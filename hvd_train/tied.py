@@ -29,7 +29,7 @@ KILL_SECONDS = 30.0
 def started(
     command: Sequence[str], *, stderr: int = subprocess.PIPE, **options: Any
 ) -> Iterator[subprocess.Popen[Any]]:
-    """Starts a tied process, its output in pipes; it gets SIGTERM if it is there after the block.
+    """Starts a tied process, its output in pipes; its group gets SIGTERM if the block leaves it.
 
     It gets a session of its own, so that a terminal's Ctrl-C comes to this process alone.
     """
@@ -48,10 +48,11 @@ def started(
             os.write(guard.stdin.fileno(), b"%d\n" % process.pid)
         yield process
     finally:
-        if process is not None and process.poll() is not None:
-            guard.kill()  # there is nothing left to end
-        guard.stdin.close()
+        guard.kill()
         guard.wait()
+        guard.stdin.close()
+        if process is not None and process.poll() is None:
+            os.killpg(process.pid, signal.SIGTERM)
 
 
 class Tied:
