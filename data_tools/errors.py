@@ -146,7 +146,10 @@ def from_os_error(error: OSError, where: object = "standard output") -> DataErro
     reason = error.strerror or str(error)
     if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
         return DataError(SPACE, where, reason, fix="free some space or choose another folder")
-    return DataError(INPUT, where, reason, fix="check that the path exists and its permissions")
+    fix = "check that the path exists and its permissions"
+    if error.errno == errno.EBUSY:
+        fix = "wait until it is free, or choose another name"
+    return DataError(INPUT, where, reason, fix=fix)
 
 
 @contextlib.contextmanager
