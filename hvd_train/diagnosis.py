@@ -105,7 +105,12 @@ def load_faults(reports: Sequence[Report]) -> Faults:
         load, where = report.load, report.where
         if load is None:
             continue
-        if "error" in load:
+        if "late" in load:
+            yield DataError(
+                HOST, where, f"TensorFlow isn't loaded after {load['late']:.0f} s",
+                fix="see whether its cores are overloaded or its disk is slow, then try again",
+            )  # fmt: skip
+        elif "error" in load:
             name = "Horovod" if "tensorflow" in load else "TensorFlow"
             yield DataError(HOST, where, f"{name} doesn't load: {load['error']}", fix=SAME[name])
         elif not load.get("mpi", True):

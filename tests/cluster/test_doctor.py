@@ -5,6 +5,7 @@ Rows of the failure cases: B63, B64, B65, B67, B69, B70, B75 (slots).
 
 import re
 from collections.abc import Callable, Iterator, Sequence
+from itertools import zip_longest
 from typing import Any
 
 import doctor_faults
@@ -16,7 +17,9 @@ from virtual_hosts import Cluster
 
 RunOn = Callable[..., Any]
 LIMIT = 180
-"""Seconds, of many faults at once; benchmarks/doctor_faults.py tells how long each takes."""
+"""Seconds, of several faults at once; benchmarks/doctor_faults.py tells how long each takes."""
+TOGETHER = 4
+"""Hosts with a fault that are looked at together: all of them share this machine's cores."""
 GATEWAY = """
 ip addr add 10.99.0.1/24 dev eth0
 others=$(grep -v apart /etc/hosts)
@@ -48,21 +51,25 @@ def faulty(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
 
 @pytest.fixture(scope="module")
-def examined(faulty: Cluster, run_on: RunOn) -> Any:
-    """What the doctor says when it is run on all faults at once."""
-    hosts = ",".join(f"{name}:{fault.slots}" for name, fault in FAULTS.items())
-    words = ["hvd_train", "doctor", "-H", f"host1:1,{hosts},no-such-host:1"]
+def examined(faulty: Cluster, run_on: RunOn) -> dict[tuple[str, ...], Any]:
+    """What the doctor says of host1, an unknown host and some faults at once, by their names."""
     data = faulty.local / doctor_faults.DATA
-    done = run_on(faulty.hosts[0], [*words, "--data", data], timeout=LIMIT)
-    assert not done.left
-    return done
+    found = {}
+    for names in zip_longest(*[iter(FAULTS)] * TOGETHER):
+        named = tuple(name for name in names if name)
+        hosts = ",".join(f"{name}:{FAULTS[name].slots}" for name in named)
+        words = ["hvd_train", "doctor", "-H", f"host1:1,{hosts},no-such-host:1", "--data", data]
+        found[named] = run_on(faulty.hosts[0], words, timeout=LIMIT)
+        assert not found[named].left
+    return found
 
 
 @pytest.mark.parametrize("name", FAULTS)
 def test_a_fault_of_a_host_is_named_with_its_fix(examined: Any, name: str) -> None:
     fault: Planted = FAULTS[name]
     wanted = re.compile(f"{fault.kind}: {name}(?::|: ){fault.says}")
-    lines = [line for line in examined.stderr.splitlines() if f": {name}:" in line]
+    said = next(done.stderr for names, done in examined.items() if name in names)
+    lines = [line for line in said.splitlines() if f": {name}:" in line]
     assert [line for line in lines if wanted.fullmatch(line)], lines
 
 
@@ -71,22 +78,23 @@ def test_an_unknown_host_is_named(examined: Any) -> None:
         "HOST: no-such-host: no host of that name is known here; "
         "correct the name, or add it to DNS or /etc/hosts"
     )
-    assert line in examined.stderr.splitlines()
+    assert all(line in done.stderr.splitlines() for done in examined.values())
 
 
 def test_the_last_line_counts_and_a_table_shows_whoever_answers(examined: Any) -> None:
-    assert examined.rc == 6
-    lines = examined.stderr.splitlines()
-    assert re.fullmatch(
-        rf"error: HOST: doctor: {len(lines) - 1} faults; mend the first, which may be the cause of "
-        "others, then start the doctor again", lines[-1],
-    )  # fmt: skip
-    # One fault each, of the blocked port one more, from the other side.
-    assert len(lines) - 1 == len(FAULTS) + 2
-    shown = [line.split()[0] for line in examined.stdout.splitlines()]
     silent = {"refused-key", "key-changed", "key-unknown", "sshd-absent", "no-venv"}
-    assert shown == ["host", "host1", *(name for name in FAULTS if name not in silent)]
-    assert "start training" not in examined.stdout
+    for names, done in examined.items():
+        assert done.rc == 6
+        lines = done.stderr.splitlines()
+        # One fault each and the unknown host; of the blocked port one more, from the other side.
+        count = len(names) + 1 + ("blocked-port" in names)
+        assert lines[count:] == [
+            f"error: HOST: doctor: {count} faults; mend the first, which may be the cause of "
+            "others, then start the doctor again"
+        ]
+        shown = [line.split()[0] for line in done.stdout.splitlines()]
+        assert shown == ["host", "host1", *(name for name in names if name not in silent)]
+        assert "start training" not in done.stdout
 
 
 def test_networks_that_have_only_an_address_of_docker_in_common_are_told_apart(

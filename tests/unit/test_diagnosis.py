@@ -4,6 +4,7 @@ import ast
 import contextlib
 import os
 import re
+import signal
 import socket
 import subprocess
 import sys
@@ -409,6 +410,18 @@ def test_what_becomes_of_a_roll_call_is_understood() -> None:
 def test_ranks_have_as_long_as_their_parts_to_load_and_meet() -> None:
     assert rank_report.TOGETHER_SECONDS >= probe.LOAD_SECONDS + probe.MEET_SECONDS
     assert doctor.LAUNCH_SECONDS > rank_report.TOGETHER_SECONDS + probe.LOAD_SECONDS
+
+
+def test_a_host_on_which_tensorflow_takes_too_long_is_not_told_to_install_it() -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-c", "import time; time.sleep(600)"], stdout=subprocess.PIPE, text=True
+    )
+    slow = probe.loaded(process, 1.0)
+    assert process.returncode == -signal.SIGKILL
+    assert lines([replace(report("a"), load=slow)]) == [
+        "error: HOST: a: TensorFlow isn't loaded after 1 s; "
+        "see whether its cores are overloaded or its disk is slow, then try again"
+    ]
 
 
 def test_a_report_is_read_whatever_a_launcher_puts_around_it() -> None:
