@@ -59,6 +59,9 @@ SOON = {
 # Linux alone decides how long a message that was sent is tried again, and so how long mpirun waits
 # when it has told a host's daemon to end: a quarter of an hour, here 6 s.
 GIVE_UP = "echo 4 >/proc/sys/net/ipv4/tcp_retries2"
+# In about one of fifty starts over hosts that share one network, the ranks of Open MPI 4.1 never
+# connect to each other, and the chief gives up: docs/troubleshooting.md.
+NEVER_MET = "can't be reached for 90 s; this host's networks: eth0 10.77.0.1/24; name"
 SCRIPT = ["python", "hvd_train/captcha.py"]
 HOSTS = ["-np", "2", "-H", "host1:1,host2:1"]
 LAUNCHERS = {
@@ -209,7 +212,7 @@ class Soak:
         """Trains to the last step, and another run at one go; returns whether they are the same."""
         for name in (self.run.name, "undisturbed"):
             with self.started(name) as (_, process):
-                if process.wait(1200):
+                if process.wait(3600):
                     raise AssertionError(self.log.read_text()[-3000:])
         return bits(self.run, self.steps) == bits(self.folder / "undisturbed", self.steps)
 

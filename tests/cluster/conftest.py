@@ -2,12 +2,14 @@
 
 import os
 import sys
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 import virtual_hosts
+from soak import NEVER_MET
 from virtual_hosts import Cluster, Host
 
 BIN = Path(sys.executable).parent
@@ -26,7 +28,8 @@ def cluster(tmp_path: Path) -> Iterator[Cluster]:
 def run_on(run_cli: Callable[..., Any]) -> Callable[..., Any]:
     """`run_on(host, args, env=, timeout=120)` runs a command there and returns its Result.
 
-    The host's shell has activated the environment of this project, and lets root run mpirun.
+    The host's shell has activated the environment of this project, and lets root run mpirun. A
+    command whose ranks never met is run once more.
     """
 
     def run(
@@ -37,6 +40,10 @@ def run_on(run_cli: Callable[..., Any]) -> Callable[..., Any]:
             "HOME": str(host.folder),  # where horovodrun remembers interfaces
             "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
         }  # fmt: skip
-        return run_cli(host.command(args), env={**shell, **(env or {})}, **options)
+        done = run_cli(host.command(args), env={**shell, **(env or {})}, **options)
+        if NEVER_MET in done.stderr:
+            warnings.warn(f"started again, since its ranks never met: {args}", stacklevel=2)
+            done = run_cli(host.command(args), env={**shell, **(env or {})}, **options)
+        return done
 
     return run
