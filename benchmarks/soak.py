@@ -38,7 +38,7 @@ from kill_checkpoints import bits, last_step
 from kill_points import pictures, run_here
 from virtual_hosts import Cluster
 
-from hvd_train import checkpoint
+from hvd_train import checkpoint, probe
 
 LIMIT = 5
 """Seconds of --stall-seconds."""
@@ -59,9 +59,11 @@ SOON = {
 # Linux alone decides how long a message that was sent is tried again, and so how long mpirun waits
 # when it has told a host's daemon to end: a quarter of an hour, here 6 s.
 GIVE_UP = "echo 4 >/proc/sys/net/ipv4/tcp_retries2"
-# In about one of fifty starts over hosts that share one network, the ranks of Open MPI 4.1 never
-# connect to each other, and the chief gives up: docs/troubleshooting.md.
-NEVER_MET = "can't be reached for 90 s; this host's networks: eth0 10.77.0.1/24; name"
+# Now and then the ranks of mpirun never connect, though their hosts share one network, and the
+# chief gives up; no cause has been found (docs/troubleshooting.md).
+NEVER_MET = (
+    f"can't be reached for {probe.MEET_SECONDS:g} s; this host's networks: eth0 10.77.0.1/24; name"
+)
 SCRIPT = ["python", "hvd_train/captcha.py"]
 HOSTS = ["-np", "2", "-H", "host1:1,host2:1"]
 LAUNCHERS = {
@@ -332,16 +334,19 @@ def table(launcher: str, outcomes: Sequence[Outcome], *, same: bool, seed: int) 
     lines = [
         f"`{launcher}`, 2 hosts x 1 rank, seed {seed}, --stall-seconds {LIMIT}: {len(outcomes)} "
         f"faults; the run that went through them all ends with {ends} the undisturbed one.",
-        "", f"| fault | runs | as it must be | seconds to the end of all | over {SECONDS:g} s |",
-        "| --- | --- | --- | --- | --- |",
+        "", "| fault | runs | as it must be | never came to the fault | seconds to the end of all "
+        f"| over {SECONDS:g} s |", "| --- | --- | --- | --- | --- | --- |",
     ]  # fmt: skip
     for fault in dict.fromkeys(outcome.fault for outcome in outcomes):
         own = [outcome for outcome in outcomes if outcome.fault == fault]
-        seconds = [outcome.seconds for outcome in own]
+        seconds = [outcome.seconds for outcome in own if outcome.seconds]
         good = sum(not outcome.wrong for outcome in own)
+        took = "-"
+        if seconds:
+            took = f"{statistics.median(seconds):.1f} ({min(seconds):.1f} to {max(seconds):.1f})"
         lines.append(
-            f"| {fault} | {len(own)} | {good} | {statistics.median(seconds):.1f} "
-            f"({min(seconds):.1f} to {max(seconds):.1f}) | {sum(s > SECONDS for s in seconds)} |"
+            f"| {fault} | {len(own)} | {good} | {len(own) - len(seconds)} | {took} "
+            f"| {sum(s > SECONDS for s in seconds)} |"
         )
     return lines
 

@@ -4,6 +4,7 @@ import os
 import sys
 import warnings
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -40,10 +41,11 @@ def run_on(run_cli: Callable[..., Any]) -> Callable[..., Any]:
             "HOME": str(host.folder),  # where horovodrun remembers interfaces
             "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
         }  # fmt: skip
-        done = run_cli(host.command(args), env={**shell, **(env or {})}, **options)
+        start = partial(run_cli, host.command(args), env={**shell, **(env or {})}, **options)
+        done = start()
         if NEVER_MET in done.stderr:
             warnings.warn(f"started again, since its ranks never met: {args}", stacklevel=2)
-            done = run_cli(host.command(args), env={**shell, **(env or {})}, **options)
+            done = start()
         return done
 
     return run
