@@ -20,6 +20,9 @@ KUBERNETES_FILE = Path("/etc/mpi/hostfile")
 SLOTS_KEYS = ("slots", "count", "cpus", "cpu")
 MAX_SLOTS_KEYS = ("max_slots", "max-slots")
 MAX_NODES = 100_000
+MAX_SLOTS = 999_999
+LONGEST = 80
+"""Characters of a word that a message quotes; a line may be a whole binary file."""
 FORM = "write host slots=4, or host:4"
 
 
@@ -29,7 +32,8 @@ def main(command: Hosts) -> None:
     if command.form != "all":
         print(FORMS[command.form](hosts))
         return
-    print(f"{sum(hosts.values())} slots on {len(hosts)} hosts, from {source}")
+    slots = counted(sum(hosts.values()), "slot")
+    print(f"{slots} on {counted(len(hosts), 'host')}, from {source}")
     for name, write in FORMS.items():
         try:
             text = write(hosts)
@@ -139,14 +143,16 @@ def of_slurm(nodes: str, tasks: str) -> Slots:
         names = [name for part in _outer_split(nodes) for name in _expand(part)]
     except ValueError as error:
         raise _of_variable("SLURM_JOB_NODELIST", str(error)) from None
+    if not tasks:
+        raise _of_variable("SLURM_TASKS_PER_NODE", "it is not set")
     counts = []
     for part in tasks.split(","):
         match = re.fullmatch(r"(\d{1,6})(?:\(x(\d{1,6})\))?", part)
         if match is None or int(match[1]) == 0:
-            raise _of_variable("SLURM_TASKS_PER_NODE", f"{part!r} is no number of tasks")
+            raise _of_variable("SLURM_TASKS_PER_NODE", f"{quoted(part)} is no number of tasks")
         counts += [int(match[1])] * int(match[2] or 1)
     if len(counts) != len(names):
-        reason = f"it is of {len(counts)} nodes, SLURM_JOB_NODELIST of {len(names)}"
+        reason = f"it is of {counted(len(counts), 'node')}, SLURM_JOB_NODELIST of {len(names)}"
         raise _of_variable("SLURM_TASKS_PER_NODE", reason)
     return _joined(zip(names, counts, strict=True))
 
@@ -159,7 +165,7 @@ def of_lsf(pairs: str) -> Slots:
     """
     words = pairs.split()
     if len(words) % 2:
-        raise _of_variable("LSB_MCPU_HOSTS", f"{words[-1]!r} has no number after it")
+        raise _of_variable("LSB_MCPU_HOSTS", f"{quoted(words[-1])} has no number after it")
     try:
         named = zip(words[::2], words[1::2], strict=True)
         return _joined((_host(host), _slots(count)) for host, count in named)
@@ -209,6 +215,22 @@ TITLES = {
 }
 
 
+def counted(number: int, what: str) -> str:
+    """`1 host`, `2 hosts`."""
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"
+
+
+def cut(text: str) -> str:
+    """The text, or its beginning with an ellipsis."""
+    return text if len(text) <= LONGEST else text[:LONGEST] + "…"
+
+
+def quoted(text: str) -> str:
+    """The text in quotes, cut as it is written there."""
+    whole = repr(text[: LONGEST + 1])
+    return whole if len(whole) <= LONGEST + 2 else cut(whole) + whole[0]
+
+
 def _named(hosts: Slots, launcher: str) -> Iterator[tuple[str, int]]:
     for host, slots in hosts.items():
         if ":" in host:
@@ -238,10 +260,10 @@ def _read_line(line: str) -> tuple[str, int]:
         elif key in MAX_SLOTS_KEYS:
             limit = _slots(value)
         else:
-            raise ValueError(f"{word!r} after {first} is neither slots= nor max_slots=")
+            raise ValueError(f"{quoted(word)} after {cut(first)} is neither slots= nor max_slots=")
     slots = slots or 1
     if limit is not None and limit < slots:
-        raise ValueError(f"{slots} slots, but max_slots={limit}")
+        raise ValueError(f"{counted(slots, 'slot')}, but max_slots={limit}")
     return host, slots
 
 
@@ -259,10 +281,10 @@ def _split(item: str) -> tuple[str, int | None]:
 
 def _host(name: str) -> str:
     if "@" in name:
-        raise ValueError(f"{name!r} names a user, which belongs into ~/.ssh/config")
+        raise ValueError(f"{quoted(name)} names a user, which belongs into ~/.ssh/config")
     labels = name.removesuffix(".").split(".")
     if not re.fullmatch(r"\w[\w.-]*", name) or not all(1 <= len(label) <= 63 for label in labels):
-        raise ValueError(f"{name!r} is no name of a host")
+        raise ValueError(f"{quoted(name)} is no name of a host")
     return name
 
 
@@ -272,12 +294,12 @@ def _address(text: str) -> str:
             raise ValueError
         return str(ipaddress.IPv6Address(text))
     except ValueError:
-        raise ValueError(f"{text!r} is no IPv6 address") from None
+        raise ValueError(f"{quoted(text)} is no IPv6 address") from None
 
 
 def _slots(text: str) -> int:
     if not re.fullmatch(r"\d{1,6}", text, re.ASCII) or int(text) == 0:
-        raise ValueError(f"{text!r} is no number of slots from 1 on")
+        raise ValueError(f"{quoted(text)} is no number of slots from 1 to {MAX_SLOTS:,}")
     return int(text)
 
 
@@ -293,11 +315,11 @@ def _expand(part: str) -> list[str]:
         return [_host(part)]
     inside, closed, tail = rest.partition("]")
     if not closed:
-        raise ValueError(f"{part!r} has no closing bracket")
+        raise ValueError(f"{quoted(part)} has no closing bracket")
     numbers = [number for span in inside.split(",") for number in _span(span)]
     tails = _expand("x" + tail)  # which must be a name with what stands before it
     if len(numbers) * len(tails) > MAX_NODES:
-        raise ValueError(f"{part!r} is more than {MAX_NODES:,} nodes")
+        raise ValueError(f"{quoted(part)} is more than {MAX_NODES:,} nodes")
     return [_host(head + number + end[1:]) for number in numbers for end in tails]
 
 
@@ -305,10 +327,10 @@ def _span(span: str) -> list[str]:
     """The numbers of `07` or `01-03`, as wide as the first is."""
     match = re.fullmatch(r"(\d{1,9})(?:-(\d{1,9}))?", span, re.ASCII)
     if match is None:
-        raise ValueError(f"{span!r} is no range of nodes")
+        raise ValueError(f"{quoted(span)} is no range of nodes")
     first, last = int(match[1]), int(match[2] or match[1])
     if not 0 <= last - first < MAX_NODES:
-        raise ValueError(f"{span!r} is no range of nodes")
+        raise ValueError(f"{quoted(span)} is no range of nodes")
     return [f"{number:0{len(match[1])}d}" for number in range(first, last + 1)]
 
 

@@ -11,15 +11,17 @@ host a failure is charged to.
 """
 
 import contextlib
+import errno
 import os
 import re
+import shlex
 import shutil
 import signal
 import socket
 import subprocess
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -34,13 +36,13 @@ from data_tools.errors import (
     RANK,
     SPACE,
     DataError,
-    os_errors,
+    from_os_error,
     to_stderr,
     to_stdout,
 )
 from hvd_train import launch_command, stop, tied
 from hvd_train.flags import Launch
-from hvd_train.hosts import Slots, read_lines, to_list
+from hvd_train.hosts import Slots, counted, cut, read_lines, to_list
 from hvd_train.tied import Tied
 
 LAUNCHER = "mpirun"
@@ -61,6 +63,7 @@ NO_FOLDER = " has nothing to go on with: starts fresh"
 """Said where there is no run folder, which a run writes before its first step."""
 READY = re.compile(r"\branks: \d+, ")
 """In the first line of a run, when all its ranks listen to signals."""
+ERROR = re.compile(r"\berror: [A-Z]+: ")
 BLAMES = (
     r"\berror: [A-Z]+: .*\brank \d+ on {host}(?![\w.-])",
     r"^ssh: (connect to host {host} |Could not resolve hostname {host}: )",
@@ -105,6 +108,7 @@ def main(flags: Launch) -> None:
             fix="activate the environment: . .venv/bin/activate",
         )  # fmt: skip
     check_mpi(launch_command.mpi_version())
+    check_program(flags.command[0])
     signals = stop.signals()
     signals.begin()
     raise SystemExit(Supervisor(flags, signals).run())
@@ -119,14 +123,63 @@ def check_mpi(version: str) -> None:
         )  # fmt: skip
 
 
+def check_program(program: str) -> None:
+    """Raises CONFIG for a program that can't be started, or mpirun would fail at every start."""
+    if program.startswith("-") or shutil.which(program) is not None:  # a flag is for mpirun
+        return
+    path = Path(program)
+    if path.is_dir():
+        raise DataError(CONFIG, program, "it is a folder", fix="name the program to start")
+    if "/" in program and path.exists():
+        raise DataError(CONFIG, program, "it isn't executable", fix=f"chmod +x {program}")
+    raise DataError(
+        CONFIG, program, "there is no such program",
+        fix="write one that is on PATH after --, such as hvd_train, or its path",
+    )  # fmt: skip
+
+
+@contextlib.contextmanager
+def script_errors(script: Path) -> Iterator[None]:
+    """Says why the system didn't start the hosts script."""
+    try:
+        yield
+    except OSError as error:
+        raise script_fault(script, error) from error
+
+
+def script_fault(script: Path, error: OSError) -> DataError:
+    """What is wrong with a hosts script that the system didn't start, and its fix."""
+    if not os.access(script, os.F_OK):
+        if " " not in str(script):
+            return from_os_error(error, script)
+        return DataError(
+            CONFIG, "--hosts-script",
+            f"no file is named {str(script)!r}; it is one program, without arguments",
+            fix="put the command into a script that begins with #!/bin/sh",
+        )  # fmt: skip
+    if script.is_dir():
+        return DataError(INPUT, script, "it is a folder", fix="name the script in it")
+    if not os.access(script, os.X_OK):
+        return DataError(INPUT, script, "it isn't executable", fix=f"chmod +x {script}")
+    if error.errno == errno.ENOEXEC:
+        return DataError(INPUT, script, "it has no #! line", fix="begin it with #!/bin/sh")
+    if error.errno == errno.ENOENT:
+        return DataError(
+            INPUT, script, "the interpreter that its #! line names isn't there",
+            fix="begin it with #!/bin/sh, and end that line without a carriage return",
+        )  # fmt: skip
+    return from_os_error(error, script)
+
+
 def read_hosts(script: Path) -> Slots:
     """Runs the hosts script and returns what it prints.
 
     Raises:
-        DataError: INPUT when it can't be run, fails, takes too long or prints no hosts.
+        DataError: CONFIG for a command with arguments; INPUT when it can't be run, fails,
+            takes too long or prints no hosts.
     """
     with (
-        os_errors(script),
+        script_errors(script),
         tied.started([str(script.absolute())], text=True, errors="replace") as process,
     ):
         try:
@@ -141,7 +194,7 @@ def read_hosts(script: Path) -> Slots:
     if process.returncode:
         said = stderr.strip().splitlines()[-1:] or ["it says nothing"]
         raise DataError(
-            INPUT, script, f"it ended with code {process.returncode}: {said[0]}",
+            INPUT, script, f"it ended with code {process.returncode}: {cut(said[0])}",
             fix="mend the script",
         )  # fmt: skip
     found = read_lines(stdout, script)
@@ -197,6 +250,7 @@ class Attempt:
 
     Attributes:
         hosts: where it is.
+        told_error: whether it wrote an error line.
         is_ready: whether all its ranks listen to signals.
         starts_fresh: whether it found nothing to go on with.
         lacks_folder: whether it found not even the folder of the run.
@@ -207,6 +261,7 @@ class Attempt:
     """
 
     hosts: Slots
+    told_error: bool = False
     is_ready: bool = False
     starts_fresh: bool = False
     lacks_folder: bool = False
@@ -217,6 +272,7 @@ class Attempt:
 
     def hear(self, line: str) -> None:
         """Takes in a line."""
+        self.told_error |= ERROR.search(line) is not None
         self.is_ready |= READY.search(line) is not None
         self.starts_fresh |= line.endswith(FRESH)
         self.lacks_folder |= line.endswith(NO_FOLDER)
@@ -275,6 +331,7 @@ class Supervisor:
         self._record = Record()
         self._printed = read_hosts(flags.hosts_script)
         self._running: Slots = {}
+        self._program = cut(shlex.join(flags.command))
         self._warning = ""
 
     def run(self) -> int:
@@ -302,14 +359,15 @@ class Supervisor:
         deadline = time.monotonic() + 60 * self._flags.wait_minutes
         told = ""
         while sum((hosts := self._look()).values()) < self._flags.min_np:
-            waits = f"waits for {self._flags.min_np} ranks: {self._what_there_is(hosts)}"
+            waits = f"waits for {counted(self._flags.min_np, 'rank')}: {self._what_there_is(hosts)}"
             if waits != told:
                 say(waits)
                 told = waits
             if time.monotonic() > deadline:
                 raise DataError(
                     HOST, self._flags.hosts_script,
-                    f"no {self._flags.min_np} ranks for {self._flags.wait_minutes:g} minutes: "
+                    f"no {counted(self._flags.min_np, 'rank')} for "
+                    f"{self._flags.wait_minutes:g} minutes: "
                     f"{self._what_there_is(hosts)}",
                     fix="bring back hosts and start the same command, which goes on; or lower "
                     "--min-np",
@@ -336,7 +394,7 @@ class Supervisor:
 
     def _run_once(self, hosts: Slots) -> int | None:
         """Starts the run and sees to its end; returns the exit code if it is over."""
-        say(f"starts {sum(hosts.values())} ranks on {to_text(hosts)}")
+        say(f"starts {counted(sum(hosts.values()), 'rank')} on {to_text(hosts)}")
         attempt = Attempt(hosts)
         with Tied(launcher_command(hosts, self._flags.command)) as ranks:
             changed = self._watch(ranks, attempt)
@@ -392,8 +450,15 @@ class Supervisor:
         """Returns the exit code of a run that is over, or None if it shall start again.
 
         Raises:
-            DataError: RANK when it has failed too often.
+            DataError: RANK when it has failed too often; of the code's kind when it ended for good
+                and doesn't say why, as a program that isn't ours.
         """
+        if code in FINAL and not (attempt.blamed or attempt.told_error):
+            kind = next(kind for kind, own in EXIT_CODES.items() if own == code)
+            raise DataError(
+                kind, self._program, f"it ended with code {code} and without an error line",
+                fix="see what it wrote above, and whether this is how it is started",
+            )  # fmt: skip
         if code == 0 or (code in FINAL and not attempt.blamed):
             return code
         if self._signals.first is not None:
@@ -405,11 +470,14 @@ class Supervisor:
             return code
         self._record.failed(attempt)
         if self._record.failures > self._flags.max_restarts:
+            began = self._record.step or self._record.took_steps
+            of_what = "" if began else f" of {self._program}"
             raise DataError(
                 RANK, LAUNCHER,
-                f"{self._record.failures} starts in a row failed without a new checkpoint, the "
-                f"last with code {code}",
-                fix="see the errors above; start the same command to go on",
+                f"{counted(self._record.failures, 'start')} in a row{of_what} failed without a new "
+                f"checkpoint, the last with code {code}",
+                fix="see the errors above; start the same command to go on"
+                if began else "see what was written above; none came to its first step",
             )  # fmt: skip
         charged = [
             f"{host} ({self._record.charged[host]} of {MAX_HOST_FAILURES})"

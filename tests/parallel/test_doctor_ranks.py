@@ -142,7 +142,8 @@ BEFORE_THE_RANKS = {
     ),
     "-H host1:2, host2:2": "error: CONFIG: -H: spaces part the hosts; write -H host1:2,host2:2",
     "-H host1:two": (
-        "error: CONFIG: -H: 'two' is no number of slots from 1 on; write it like -H host1:4,host2:4"
+        "error: CONFIG: -H: 'two' is no number of slots from 1 to 999,999; "
+        "write it like -H host1:4,host2:4"
     ),
     "-- mpirun -np 512": (
         "error: CONFIG: mpirun: there are more ranks than slots; "

@@ -113,7 +113,7 @@ SAVED = 'echo "runs/a goes on from step 5"; '
 SAYS_ONCE = 'if [ -e ran ]; then exit 0; fi; touch ran; echo "{}"; exit {}'
 ENDS = {
     "its work is done": ("exit 0", 0, 1),
-    "its settings are wrong": ("exit 2", 2, 1),
+    "its settings are wrong": ('echo "error: CONFIG: a: b; c" >&2; exit 2', 2, 1),
     "its time is over": ('echo "stopped by --max-minutes after 5 of 9 steps"; exit 143', 143, 1),
     "its host is shut down": (
         SAYS_ONCE.format("stopped by SIGTERM after 5 of 9 steps", 143), 0, 2
@@ -132,9 +132,40 @@ def test_a_run_is_started_again_only_if_that_may_help(
     done = run_cli(command(hosts, ranks=["sh", "-c", ranks]), cwd=tmp_path, env=env)
     assert done.rc == code
     assert [line for line in said(done.stdout) if "starts" in line] == [
-        "starts 1 ranks on localhost:1"
+        "starts 1 rank on localhost:1"
     ] * starts
-    assert "error:" not in done.stderr
+    assert done.stderr.count("error:") == ranks.count("error:")
+
+
+def test_a_program_that_ends_without_an_error_line_is_named(
+    tmp_path: Path, env: dict[str, str], run_cli: Callable[..., Any]
+) -> None:
+    hosts = write_hosts(tmp_path, "localhost:1")
+    done = run_cli(command(hosts, ranks=["python", "absent.py"]), cwd=tmp_path, env=env)
+    assert (done.rc, said(done.stdout)) == (2, ["starts 1 rank on localhost:1"])
+    assert done.error == (
+        "error: CONFIG: python absent.py: it ended with code 2 and without an error line; see "
+        "what it wrote above, and whether this is how it is started"
+    )
+    ranks = ["false"]
+    done = run_cli(command(hosts, "--max-restarts", 0, ranks=ranks), cwd=tmp_path, env=env)
+    assert done.rc == 7
+    assert re.sub(r"code \d+", "code", done.error) == (
+        "error: RANK: mpirun: 1 start in a row of false failed without a new checkpoint, "
+        "the last with code; see what was written above; none came to its first step"
+    )
+
+
+def test_a_mistyped_program_is_never_started(
+    tmp_path: Path, env: dict[str, str], run_cli: Callable[..., Any]
+) -> None:
+    hosts = write_hosts(tmp_path, "localhost:1")
+    done = run_cli(command(hosts, ranks=["hvd_trainn", "cifar"]), cwd=tmp_path, env=env)
+    assert (done.rc, done.stdout) == (2, "")
+    assert done.stderr == (
+        "error: CONFIG: hvd_trainn: there is no such program; write one that is on PATH after "
+        "--, such as hvd_train, or its path\n"
+    )
 
 
 def test_failures_without_progress_end_it_with_one_line(
@@ -168,7 +199,7 @@ def test_a_host_that_keeps_failing_is_left_out(
     assert done.rc == 0
     found = said(done.stdout)
     assert found[::2] == [
-        *["starts 2 ranks on nohost.invalid:1,localhost:1"] * 3, "starts 1 ranks on localhost:1",
+        *["starts 2 ranks on nohost.invalid:1,localhost:1"] * 3, "starts 1 rank on localhost:1",
     ]  # fmt: skip
     codes = [re.sub(r"code \d+", "code", line) for line in found[1::2]]
     assert codes == [

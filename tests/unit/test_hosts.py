@@ -12,6 +12,7 @@ from hvd_train.flags import Hosts
 
 ROOT = Path(__file__).resolve().parents[2]
 TWO = {"host1": 4, "host2": 2}
+NO_SLOTS = "is no number of slots from 1 to 999,999"
 
 
 def refused(call: Callable[..., object], *args: object) -> str:
@@ -52,14 +53,15 @@ def test_addresses_are_hosts(tmp_path: Path) -> None:
 
 
 BAD_LINES = {
-    "host1 slots=four": "'four' is no number of slots from 1 on",
-    "host1:0": "'0' is no number of slots from 1 on",
-    "host1:-1": "'-1' is no number of slots from 1 on",
-    "host1:": "'' is no number of slots from 1 on",
+    "host1 slots=four": f"'four' {NO_SLOTS}",
+    "host1:0": f"'0' {NO_SLOTS}",
+    "host1:-1": f"'-1' {NO_SLOTS}",
+    "host1:": f"'' {NO_SLOTS}",
     "host1:4 slots=4": "'slots=4' after host1:4 is neither slots= nor max_slots=",
     "host1 4": "'4' after host1 is neither slots= nor max_slots=",
-    "host1:4,host2:4": "'4,host2:4' is no number of slots from 1 on",
+    "host1:4,host2:4": f"'4,host2:4' {NO_SLOTS}",
     "host1 slots=4 max_slots=2": "4 slots, but max_slots=2",
+    "host1 slots=1000000": f"'1000000' {NO_SLOTS}",
     "ann@host1:4": "'ann@host1' names a user, which belongs into ~/.ssh/config",
     "^host1": "'^host1' is no name of a host",
     "fe80:::1": "'fe80:::1' is no IPv6 address",
@@ -79,9 +81,24 @@ def test_a_line_that_is_no_host_is_named_by_its_number(tmp_path: Path, line: str
 
 def test_all_bad_lines_are_told_at_once(tmp_path: Path) -> None:
     assert refused(read, tmp_path, "a:x\nb\n^c\n") == (
-        f"{tmp_path}/hosts:1: 'x' is no number of slots from 1 on\n"
+        f"{tmp_path}/hosts:1: 'x' {NO_SLOTS}\n"
         f"{tmp_path}/hosts:3: '^c' is no name of a host\n"
         f"error: INPUT: {tmp_path}/hosts: 2 lines are no hosts; write host slots=4, or host:4"
+    )
+
+
+@pytest.mark.parametrize(
+    ("line", "quoted"),
+    [
+        (b"^" * 81, f"'{'^' * 79}…'"),
+        (b"^" * 80, f"'{'^' * 80}'"),
+        (b"\0" * 5_000_000, f"'{(chr(92) + 'x00') * 19}{chr(92)}x0…'"),
+    ],
+)
+def test_a_long_line_is_quoted_in_part(tmp_path: Path, line: bytes, quoted: str) -> None:
+    assert refused(read, tmp_path, line) == (
+        f"error: INPUT: {tmp_path}/hosts:1: {quoted} is no name of a host; "
+        "write host slots=4, or host:4"
     )
 
 
@@ -100,11 +117,11 @@ def test_a_list_is_read_as_horovodrun_reads_it() -> None:
 @pytest.mark.parametrize(
     ("text", "reason", "fix"),
     [
-        ("host1:4 host2:2", "'4 host2:2' is no number of slots from 1 on", "host1:4,host2:2"),
+        ("host1:4 host2:2", f"'4 host2:2' {NO_SLOTS}", "host1:4,host2:2"),
         ("host1:4,", "'' is no name of a host", "host1:4"),
         ("", "'' is no name of a host", "host1:4,host2:4"),
-        ("host1:0", "'0' is no number of slots from 1 on", "host1:4,host2:4"),
-        ("host1:4; host2:2", "'4; host2:2' is no number of slots from 1 on", "host1:4,host2:2"),
+        ("host1:0", f"'0' {NO_SLOTS}", "host1:4,host2:4"),
+        ("host1:4; host2:2", f"'4; host2:2' {NO_SLOTS}", "host1:4,host2:2"),
     ],
 )
 def test_a_list_that_is_parted_otherwise_is_refused_with_the_right_one(
@@ -141,9 +158,9 @@ def test_slurms_ranges_are_told_one_by_one(variables: tuple[str, str]) -> None:
             "n[1-9999]x[1-9999]", "1",
             "$SLURM_JOB_NODELIST: 'n[1-9999]x[1-9999]' is more than 100,000 nodes",
         ),
-        ("a,b", "1", "$SLURM_TASKS_PER_NODE: it is of 1 nodes, SLURM_JOB_NODELIST of 2"),
+        ("a,b", "1", "$SLURM_TASKS_PER_NODE: it is of 1 node, SLURM_JOB_NODELIST of 2"),
         ("a", "2(y3)", "$SLURM_TASKS_PER_NODE: '2(y3)' is no number of tasks"),
-        ("a", "", "$SLURM_TASKS_PER_NODE: '' is no number of tasks"),
+        ("a", "", "$SLURM_TASKS_PER_NODE: it is not set"),
     ],
 )  # fmt: skip
 def test_slurms_lists_that_are_none_are_refused(nodes: str, tasks: str, message: str) -> None:
@@ -215,6 +232,8 @@ def test_the_command_prints_all_forms_or_one(run_cli: Callable[..., Any]) -> Non
     for file in ("hostfiles/openmpi.hosts", "hostfiles/mpich.hosts"):
         ran = run_cli(["hvd_train", "hosts", file], cwd=ROOT)
         assert (ran.rc, ran.stdout, ran.stderr) == (0, ALL.format(file), "")
+    ran = run_cli(["hvd_train", "hosts", "-H", "host1"])
+    assert ran.stdout.startswith("1 slot on 1 host, from -H\n")
     ran = run_cli(["hvd_train", "hosts", "-H", "host1:4,host2:4", "--form", "mpich"])
     assert (ran.rc, ran.stdout, ran.stderr) == (0, "host1:4\nhost2:4\n", "")
 

@@ -28,7 +28,18 @@ SCRIPTS = {
         ": it ended with code 3: no cluster; mend the script"
     ),
     "#!/bin/sh\nfalse": ": it ended with code 1: it says nothing; mend the script",
-    "echo host1:2": ": Exec format error; check that the path exists and its permissions",
+    "#!/bin/sh\nprintf '%200s' | tr ' ' x >&2; exit 1": (
+        f": it ended with code 1: {'x' * 80}…; mend the script"
+    ),
+    "echo host1:2": ": it has no #! line; begin it with #!/bin/sh",
+    "#!/nonexist\necho host1:2": (
+        ": the interpreter that its #! line names isn't there; begin it with #!/bin/sh, and end "
+        "that line without a carriage return"
+    ),
+    "#!/bin/sh\r\necho host1:2\r\n": (
+        ": the interpreter that its #! line names isn't there; begin it with #!/bin/sh, and end "
+        "that line without a carriage return"
+    ),
     "#!/bin/sh\nsleep 50; echo host1:2": ": it takes more than 0.5 s; let it answer sooner",
     "#!/bin/sh\necho host1:2; printf '%s' --mca:2": (
         ":2: '--mca' is no name of a host; write host slots=4, or host:4"
@@ -45,6 +56,43 @@ def test_a_hosts_script_that_fails_is_one_line(
     with pytest.raises(DataError) as raised:
         launch.read_hosts(script)
     assert str(raised.value) == f"error: INPUT: {script}{SCRIPTS[text]}"
+
+
+def test_what_is_no_script_is_told_with_its_fix(tmp_path: Path) -> None:
+    plain = write_script(tmp_path, "#!/bin/sh\necho host1:2")
+    plain.chmod(0o644)
+    blank = tmp_path / "cat hosts"
+    absent = tmp_path / "absent"
+    messages = {
+        plain: f"INPUT: {plain}: it isn't executable; chmod +x {plain}",
+        tmp_path: f"INPUT: {tmp_path}: it is a folder; name the script in it",
+        blank: f"CONFIG: --hosts-script: no file is named '{blank}'; it is one program, without "
+        "arguments; put the command into a script that begins with #!/bin/sh",
+        absent: f"INPUT: {absent}: No such file or directory; check that the path exists and its "
+        "permissions",
+    }
+    for script, message in messages.items():
+        with pytest.raises(DataError) as raised:
+            launch.read_hosts(script)
+        assert str(raised.value) == f"error: {message}"
+
+
+def test_a_program_that_cant_be_started_is_refused(tmp_path: Path) -> None:
+    plain = tmp_path / "train.sh"
+    plain.touch()
+    messages = {
+        "hvd_trainn": "there is no such program; write one that is on PATH after --, such as "
+        "hvd_train, or its path",
+        str(tmp_path): "it is a folder; name the program to start",
+        str(plain): f"it isn't executable; chmod +x {plain}",
+    }
+    for program, message in messages.items():
+        with pytest.raises(DataError) as raised:
+            launch.check_program(program)
+        assert str(raised.value) == f"error: CONFIG: {program}: {message}"
+    plain.chmod(0o755)
+    launch.check_program(str(plain))
+    launch.check_program("sh")
 
 
 @pytest.mark.parametrize(
