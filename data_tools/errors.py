@@ -185,6 +185,15 @@ def unknown_command(name: str, commands: Iterable[str]) -> DataError:
     return DataError(CONFIG, "command line", reason, fix=f"the commands: {', '.join(commands)}")
 
 
+NO_NUMBER = (
+    (r"^Error parsing (--\S+): no type matching \{None\}\|INT could be instantiated from "
+     r"\[(.*?)\]\. Got errors: .*", r"\1 is \2; it must be a whole number"),
+    (r"^Error parsing (--\S+): invalid literal for int\(\) with base 10: (.*)",
+     r"\1 is \2; it must be a whole number"),
+)  # fmt: skip
+"""What tyro says of a word in place of an integer, and what is said instead."""
+
+
 def _boxed_text(box: str) -> str:
     """The sentence in tyro's error box, without the frame, the title and the help below a rule.
 
@@ -195,6 +204,8 @@ def _boxed_text(box: str) -> str:
     unframed = [line.strip() for line in lines[2:]]
     body = itertools.takewhile(lambda line: not re.match("[─-]{3}", line), framed or unframed)
     sentence = re.sub(r"\s+", " ", " ".join(body)).strip(" .")
+    for pattern, text in NO_NUMBER:
+        sentence = re.sub(pattern, text, sentence)
     return re.sub(r"^Error parsing \w+: ", "", sentence)
 
 

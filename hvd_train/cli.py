@@ -3,10 +3,11 @@
 import functools
 import importlib
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from data_tools import __version__, launch_env
-from data_tools.errors import parse_flags, run_main, unknown_command
+from data_tools.errors import CONFIG, DataError, parse_flags, run_main, unknown_command
 from hvd_train import captcha, cifar
 
 TRAINERS = {
@@ -31,6 +32,8 @@ TOOLS = {
     "launch": ("hvd_train.launch", "Launch", "keep a run going on hosts that come and go"),
 }
 """The same of what needs no TensorFlow."""
+STARTING = {"doctor": "launch command", "launch": "command"}
+"""What those of them start, which stands after `--`."""
 COMMANDS = {**OVER_RANKS, **ALONE, **TOOLS}
 
 
@@ -66,8 +69,31 @@ def _run(name: str, words: Sequence[str]) -> None:
     prog = f"hvd_train {name}"
     parse = functools.partial(parse_flags, getattr(flags, flags_name), prog=prog, argv=words)
     if name in TOOLS:
-        importlib.import_module(module).main(parse())
+        importlib.import_module(module).main(_or_dashes(parse, name, words))
     elif name in OVER_RANKS:
         start.over_ranks(parse, words, module)
     else:
         start.alone(parse, prog, module)
+
+
+def _or_dashes(parse: Callable[[], Any], name: str, words: Sequence[str]) -> Any:
+    """Parses; flags of a command to start, which are taken for the tool's own, are told to be so.
+
+    The command starts at the first word that is neither a flag nor may be a flag's value.
+    """
+    try:
+        return parse()
+    except DataError as error:
+        before = ["", *words]
+        starts = [
+            word
+            for word, last in zip(words, before, strict=False)
+            if not word.startswith("-") and (last == "--debug" or not last.startswith("-"))
+        ]
+        is_flag = error.reason.startswith("Unrecognized options")
+        if name not in STARTING or "--" in words or not starts or not is_flag:
+            raise
+        raise DataError(
+            CONFIG, error.where, error.reason,
+            fix=f"put -- before the {STARTING[name]}: -- {starts[0]} ...",
+        ) from error  # fmt: skip

@@ -10,6 +10,7 @@ from typing import Annotated, Literal
 
 import tyro
 
+MOST_PORT = 65535
 MIN_RATIO = 100.0
 """Of the model's own label to a given one that it denies."""
 
@@ -45,6 +46,10 @@ class Doctor:
     """Start this, such as horovodrun -np 8 -H host1:4,host2:4, with the doctor as its program."""
     debug: bool = False
     """Show tracebacks."""
+
+    def __post_init__(self) -> None:
+        if self.ssh_port is not None and not 1 <= self.ssh_port <= MOST_PORT:
+            raise ValueError(f"--ssh-port is {self.ssh_port}; it must be 1 to {MOST_PORT}")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

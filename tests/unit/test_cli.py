@@ -11,6 +11,7 @@ from small_captchas import Ran, write_captchas
 from small_cifar import write_cifar10
 
 from data_tools import __version__
+from hvd_train import cli
 
 Tools = Callable[..., Ran]
 RunCli = Callable[..., Ran]
@@ -149,11 +150,50 @@ REFUSED = {
     ),
     ("verify", "out", "--colour"): ("Unrecognized options: --colour; see data_tools verify --help"),
     ("make-captcha", "out", "--count", "many"): (
-        "Error parsing --count: invalid literal for int() with base 10: 'many'; "
-        "see data_tools make-captcha --help"
+        "--count is 'many'; it must be a whole number; see data_tools make-captcha --help"
     ),
     ("info", "one", "two"): "Unrecognized options: two; see data_tools info --help",
 }
+
+
+REFUSED_BY_TOOLS = {
+    "doctor --ssh-port foo": (
+        "--ssh-port is 'foo'; it must be a whole number; see hvd_train doctor --help"
+    ),
+    "doctor --ssh-port 0": "--ssh-port is 0; it must be 1 to 65535; see hvd_train doctor --help",
+    "doctor --ssh-port 99999 -H localhost:1": (
+        "--ssh-port is 99999; it must be 1 to 65535; see hvd_train doctor --help"
+    ),
+    "launch --max-np 2.5 --hosts-script S -- a": (
+        "--max-np is '2.5'; it must be a whole number; see hvd_train launch --help"
+    ),
+    "doctor mpirun -np 2": (
+        "Unrecognized options: -np, 2; put -- before the launch command: -- mpirun ..."
+    ),
+    "doctor --debug mpirun -np 2": (
+        "Unrecognized options: -np, 2; put -- before the launch command: -- mpirun ..."
+    ),
+    "doctor -H a:1 --colour": "Unrecognized options: --colour; see hvd_train doctor --help",
+    "launch --hosts-script S hvd_train captcha --data D": (
+        "Unrecognized options: --data, D; put -- before the command: -- hvd_train ..."
+    ),
+    "launch --colour --hosts-script S -- hvd_train captcha": (
+        "Unrecognized options: --colour, hvd_train, captcha; see hvd_train launch --help"
+    ),
+    "hosts one --colour": "Unrecognized options: --colour; see hvd_train hosts --help",
+}
+
+
+@pytest.mark.parametrize("line", REFUSED_BY_TOOLS)
+def test_what_a_tool_of_clusters_does_not_understand_is_one_config_line(
+    line: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for columns in ("200", "30"):
+        monkeypatch.setenv("COLUMNS", columns)
+        assert cli.main(line.split()) == 2
+        said = capsys.readouterr().err.splitlines()
+        assert said[-1] == f"error: CONFIG: command line: {REFUSED_BY_TOOLS[line]}"
+        assert len(said) == 1 or "--debug" in line
 
 
 @pytest.mark.parametrize("argv", REFUSED, ids=" ".join)

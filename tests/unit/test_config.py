@@ -319,10 +319,8 @@ def test_a_run_name_is_the_name_of_one_folder(name: str) -> None:
     [
         (["--nosuch"], "Unrecognized options: --nosuch"),
         (["stray"], "Unrecognized options: stray"),
-        (
-            ["--batch-size", "x"],
-            "Error parsing --batch-size: invalid literal for int() with base 10: 'x'",
-        ),
+        (["--batch-size", "x"], "--batch-size is 'x'; it must be a whole number"),
+        (["--steps", "x"], "--steps is 'x'; it must be a whole number"),
     ],
 )
 def test_what_is_not_understood_is_one_config_line(argv: list[str], reason: str) -> None:

@@ -242,8 +242,8 @@ def test_an_unknown_flag_is_one_config_line() -> None:
 
 def test_a_value_of_the_wrong_type_is_one_config_line_without_a_frame() -> None:
     assert refused("--count", "many") == (
-        "error: CONFIG: command line: Error parsing --count: "
-        "invalid literal for int() with base 10: 'many'; see data_tools thing --help"
+        "error: CONFIG: command line: --count is 'many'; it must be a whole number; "
+        "see data_tools thing --help"
     )
 
 
@@ -281,8 +281,8 @@ def test_a_terminal_of_another_encoding_does_not_empty_the_line(encoding: str) -
     )  # fmt: skip
     assert ran.returncode == 2
     assert ran.stderr == (
-        "error: CONFIG: command line: Error parsing --count: "
-        "invalid literal for int() with base 10: 'many'; see tool --help\n"
+        "error: CONFIG: command line: --count is 'many'; it must be a whole number; "
+        "see tool --help\n"
     )
 
 
