@@ -141,8 +141,8 @@ FAULTS = {
     ),
     "data-absent": Planted(
         "rm -r $LOCAL/data", "HOST",
-        r"\[Errno 2\] No such file or directory: '.*/data/manifest\.json'; copy the data set to "
-        r"the same path there, from host1: rsync -a (.*)/ data-absent:\1",
+        r"no folder .*/data; copy the data set to the same path there, from host1: "
+        r"rsync -a (.*)/ data-absent:\1",
     ),
     "data-differs": Planted(
         "echo >> $LOCAL/data/manifest.json", "INTEGRITY",

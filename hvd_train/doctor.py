@@ -56,7 +56,7 @@ def main(command: Doctor) -> None:
         check_launch(launch, data)
     else:
         hosts = hosts or {socket.gethostname(): len(os.sched_getaffinity(0))}
-        advise(hosts, command.ssh_port, check_hosts(hosts, command.ssh_port, data))
+        advise(hosts, command.ssh_port, check_hosts(hosts, command.ssh_port, data), data)
 
 
 def stop_at(faults: Sequence[DataError]) -> None:
@@ -69,10 +69,12 @@ def stop_at(faults: Sequence[DataError]) -> None:
         raise DataError(kind, "doctor", f"{len(faults)} faults", fix=FIX, faults=lines)
 
 
-def advise(hosts: Slots, ssh_port: int | None, network: Network | None) -> None:
-    """Prints the commands that start a training on hosts without a fault."""
-    print("\nno faults; start training, such as cifar.py, with one of\n")
-    for line in launch_command.recommended(hosts, ssh_port=ssh_port, network=network):
+def advise(hosts: Slots, ssh_port: int | None, network: Network | None, data: str | None) -> None:
+    """Prints the commands that start a training on hosts without a fault, on that data set."""
+    example = "" if launch_command.script_of(data) else ", such as cifar.py,"
+    print(f"\nno faults; start training{example} with one of\n")
+    lines = launch_command.recommended(hosts, ssh_port=ssh_port, network=network, data=data)
+    for line in lines:
         print(f"  {line}")
     if os.geteuid() == 0 and ROOT_ALLOWED not in os.environ:
         print("\nOpen MPI's mpirun refuses root: use an ordinary user")

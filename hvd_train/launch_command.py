@@ -1,5 +1,6 @@
 """Commands that start ranks: what their words ask for, what their messages mean, and good ones."""
 
+import json
 import os
 import re
 import shlex
@@ -21,6 +22,8 @@ HYDRA_HOST_FLAGS = ("-hosts",)
 """Of MPICH and Intel MPI, which start more ranks on a host than it has slots."""
 SIZE_FLAGS = ("-np", "--np", "-n", "--num-proc", "--ntasks")
 LAUNCHER = re.compile(r"(.*/)?(horovodrun|mpirun|mpiexec|orterun|prterun|srun|jsrun)([.-]\w+)*")
+PROGRAM = re.compile(r"(.*/)?python[\d.]*|.+\.py")
+"""What a launcher starts."""
 MPIRUN = (
     # Open MPI
     "H N am app bind-to c cartofile cf cpu-list cpu-set cpus-per-proc cpus-per-rank debugger "
@@ -114,7 +117,14 @@ def parse(words: Sequence[str], environ: Mapping[str, str] = os.environ) -> Laun
     Raises:
         DataError: CONFIG when it can't start what it asks for: then the fix is the right command.
     """
-    first = next((i for i, word in enumerate(words) if LAUNCHER.fullmatch(word)), 0)
+    first = next((i for i, word in enumerate(words) if LAUNCHER.fullmatch(word)), None)
+    if first is None:
+        if PROGRAM.fullmatch(words[0]):
+            raise DataError(
+                CONFIG, words[0], "it is no launcher",
+                fix="put mpirun, horovodrun or srun before it",
+            )  # fmt: skip
+        first = 0  # a launcher that isn't known, with Open MPI's flags
     flags = list(_flags(words, first))
     kept = tuple(words[: flags[-1].at + 1 if flags else first + 1])
     size, hosts, slots, of_size = None, Slots(), 0, None
@@ -198,6 +208,8 @@ HYDRA = ("HYDRA", "MPICH", "Intel(R) MPI")
 """Words of `mpirun --version` where it isn't Open MPI's."""
 KEEPALIVE = "-o ServerAliveInterval=25 -o ServerAliveCountMax=5"
 """What tools/build_horovod.py gives Open MPI for ssh; a port of one's own would replace it."""
+SCRIPTS = {"captcha": "hvd_train/captcha.py", "classes": "hvd_train/cifar.py"}
+"""By the kind of the data set."""
 KEPT = ("PATH", "HOME", "LD_LIBRARY_PATH", "SSH_AUTH_SOCK")
 """Variables that horovodrun needs; it hands all that it has to the other hosts."""
 
@@ -226,11 +238,27 @@ def is_hydra(version: str) -> bool:
     return any(sign in version for sign in HYDRA)
 
 
+def script_of(data: str | None) -> str | None:
+    """The script that trains on a data set, as its manifest says, None if that can't be told.
+
+    Args:
+        data: the data set folder, which may be absent here.
+    """
+    if data is None:
+        return None
+    try:
+        kind = json.loads(Path(data, "manifest.json").read_bytes())["kind"]
+        return SCRIPTS.get(kind)
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        return None
+
+
 def recommended(
     hosts: Slots,
     *,
     ssh_port: int | None,
     network: Network | None,
+    data: str | None = None,
     environ: Mapping[str, str] = os.environ,
     version: str | None = None,
 ) -> list[str]:
@@ -240,6 +268,7 @@ def recommended(
         hosts: where.
         ssh_port: of sshd, if it isn't the usual one.
         network: to use, where there is a choice.
+        data: the data set folder to train on, if not the usual one.
         environ: of the shell that they are for.
         version: what `mpirun --version` says there; it is asked if not given.
     """
@@ -252,7 +281,9 @@ def recommended(
     ranks = ["-np", str(sum(hosts.values()))]
     listed = host_lists.to_list(hosts, "mpirun")
     mpirun = _hydra_flags if is_hydra(version) else _open_mpi_flags
-    program = ["python", "hvd_train/cifar.py"]
+    program = ["python", script_of(data) or SCRIPTS["classes"]]
+    if data is not None:  # by a flag: neither command hands a variable on
+        program += ["--data", data]
     bare = " ".join(f'{name}="${name}"' for name in KEPT if name in environ or name in KEPT[:2])
     horovodrun = [*ranks, "-H", listed, *_horovodrun_flags(ssh_port, network, version)]
     return [

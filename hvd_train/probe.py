@@ -9,6 +9,7 @@ TensorFlow and Horovod load.
 from __future__ import annotations
 
 import array
+import errno
 import fcntl
 import hashlib
 import ipaddress
@@ -100,9 +101,18 @@ def data_set(folder: str) -> dict[str, Any]:
             for shard in shards
             if _size(Path(folder, shard["file"])) != shard["bytes"]
         ]
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        return {"error": str(error) if isinstance(error, OSError) else f"manifest.json: {error!r}"}
+    except OSError as error:
+        return {"error": _why_unread(folder, error)}
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        return {"error": f"manifest.json: {error!r}"}
     return {"digest": hashlib.sha256(text).hexdigest(), "wrong": wrong}
+
+
+def _why_unread(folder: str, error: OSError) -> str:
+    """Why there is no manifest to read."""
+    if error.errno not in (errno.ENOENT, errno.ENOTDIR):
+        return f"{error.filename}: {error.strerror}"
+    return f"no manifest.json in {folder}" if Path(folder).is_dir() else f"no folder {folder}"
 
 
 def _size(path: Path) -> int:

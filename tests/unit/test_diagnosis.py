@@ -89,6 +89,18 @@ def test_a_data_set_that_no_host_has_is_one_fault_with_no_copy_advised() -> None
     ]
 
 
+def test_why_a_data_set_is_not_read_is_said_without_pythons_own_words(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.touch()
+    for folder, reason in (
+        (tmp_path / "absent", f"no folder {tmp_path}/absent"),
+        (file, f"no folder {file}"),
+        (tmp_path, f"no manifest.json in {tmp_path}"),
+        (Path("/" + 300 * "a"), f"/{300 * 'a'}/manifest.json: File name too long"),
+    ):
+        assert probe.data_set(str(folder)) == {"error": reason}
+
+
 def test_a_data_set_is_copied_from_a_host_that_has_it_by_a_command_that_can_be_pasted() -> None:
     found = {"digest": "d", "wrong": []}
     reports = [report("a", data={"error": "none"}), report("b", data=found)]
@@ -227,6 +239,23 @@ def test_a_launch_command_is_read_up_to_its_program(
 
 
 @pytest.mark.parametrize(
+    "words", ["python hvd_train/captcha.py", "/opt/bin/python3.12 -m x", "hvd_train/cifar.py"]
+)
+def test_a_program_without_its_launcher_is_refused(words: str) -> None:
+    first = words.partition(" ")[0]
+    with pytest.raises(DataError) as caught:
+        launch_command.parse(words.split())
+    assert str(caught.value) == (
+        f"error: CONFIG: {first}: it is no launcher; put mpirun, horovodrun or srun before it"
+    )
+
+
+@pytest.mark.parametrize("words", ["prun -n 2", "python3 /opt/bin/horovodrun -np 2", "./start.sh"])
+def test_a_launcher_that_is_a_script_or_unknown_is_taken(words: str) -> None:
+    assert launch_command.parse(words.split()).words == tuple(words.split())
+
+
+@pytest.mark.parametrize(
     ("words", "environ"),
     [
         ("mpirun -np 2 -H a -H b", {}),
@@ -301,6 +330,28 @@ def test_recommended_commands_are_of_the_mpi_that_is_there() -> None:
             "mpirun -np 2 -hosts a:1,b:1 -genvlist PATH -bootstrap ssh "
             "-bootstrap-exec-args '-p 2222' -iface eth0 python hvd_train/cifar.py"
         )
+
+
+@pytest.mark.parametrize(
+    ("manifest", "script"),
+    [
+        ('{"kind": "captcha"}', "captcha.py"), ('{"kind": "classes"}', "cifar.py"),
+        ('{"kind": []}', ""), ("[]", ""), ("{", ""), (None, ""),
+    ],
+)  # fmt: skip
+def test_recommended_commands_train_on_the_data_set_that_was_looked_at(
+    manifest: str | None, script: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data = tmp_path / "my data"
+    if manifest is not None:
+        data.mkdir()
+        (data / "manifest.json").write_text(manifest)
+    doctor.advise({"a": 2}, None, None, str(data))
+    said = capsys.readouterr().out.splitlines()
+    example = "" if script else ", such as cifar.py,"
+    assert said[1] == f"no faults; start training{example} with one of"
+    program = f" python hvd_train/{script or 'cifar.py'} --data '{data}'"
+    assert sum(line.endswith(program) for line in said) == 2
 
 
 def test_launch_takes_the_mpirun_of_open_mpi_alone() -> None:
