@@ -185,13 +185,18 @@ def unknown_command(name: str, commands: Iterable[str]) -> DataError:
     return DataError(CONFIG, "command line", reason, fix=f"the commands: {', '.join(commands)}")
 
 
-NO_NUMBER = (
-    (r"^Error parsing (--\S+): no type matching \{None\}\|INT could be instantiated from "
-     r"\[(.*?)\]\. Got errors: .*", r"\1 is \2; it must be a whole number"),
-    (r"^Error parsing (--\S+): invalid literal for int\(\) with base 10: (.*)",
-     r"\1 is \2; it must be a whole number"),
-)  # fmt: skip
-"""What tyro says of a word in place of an integer, and what is said instead."""
+NO_NUMBER = tuple(
+    (rf"^Error parsing (--\S+): {said}", rf"\1 is \2; it must be {number}")
+    for kind, literal, number in (
+        ("INT", r"invalid literal for int\(\) with base 10", "a whole number"),
+        ("FLOAT", "could not convert string to float", "a number"),
+    )
+    for said in (
+        rf"no type matching \{{None\}}\|{kind} could be instantiated from \[(.*?)\]\. .*",
+        rf"{literal}: (.*)",
+    )
+)
+"""What tyro says of a word in place of a number, and what is said instead."""
 
 
 def _boxed_text(box: str) -> str:

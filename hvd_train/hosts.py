@@ -250,7 +250,7 @@ def _joined(found: Iterable[tuple[str, int]]) -> Slots:
 
 def _read_line(line: str) -> tuple[str, int]:
     """The host and slots of a line without its comment; ValueError says what is wrong with it."""
-    first, *words = re.sub(r"\s*=\s*", "=", line).split()
+    first, *words = "=".join(part.strip() for part in line.split("=")).split()
     host, slots = _split(first)
     limit = None
     for word in words:

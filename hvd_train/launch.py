@@ -10,18 +10,13 @@ What the ranks print passes through here and is listened to: how far the run has
 host a failure is charged to.
 """
 
-import contextlib
-import errno
-import os
 import re
 import shlex
 import shutil
-import signal
 import socket
-import subprocess
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -36,18 +31,15 @@ from data_tools.errors import (
     RANK,
     SPACE,
     DataError,
-    from_os_error,
     to_stderr,
     to_stdout,
 )
-from hvd_train import launch_command, stop, tied
+from hvd_train import hosts_script, launch_command, stop
 from hvd_train.flags import Launch
-from hvd_train.hosts import Slots, counted, cut, read_lines, to_list
+from hvd_train.hosts import Slots, counted, cut, to_list
 from hvd_train.tied import Tied
 
 LAUNCHER = "mpirun"
-SCRIPT_SECONDS = 10.0
-"""How long the hosts script may take."""
 STOP_SECONDS = 300.0
 """How long a run may take to stop in order; the watchdog ends one that is stuck before."""
 MAX_HOST_FAILURES = 3
@@ -138,70 +130,6 @@ def check_program(program: str) -> None:
     )  # fmt: skip
 
 
-@contextlib.contextmanager
-def script_errors(script: Path) -> Iterator[None]:
-    """Says why the system didn't start the hosts script."""
-    try:
-        yield
-    except OSError as error:
-        raise script_fault(script, error) from error
-
-
-def script_fault(script: Path, error: OSError) -> DataError:
-    """What is wrong with a hosts script that the system didn't start, and its fix."""
-    if not os.access(script, os.F_OK):
-        if " " not in str(script):
-            return from_os_error(error, script)
-        return DataError(
-            CONFIG, "--hosts-script",
-            f"no file is named {str(script)!r}; it is one program, without arguments",
-            fix="put the command into a script that begins with #!/bin/sh",
-        )  # fmt: skip
-    if script.is_dir():
-        return DataError(INPUT, script, "it is a folder", fix="name the script in it")
-    if not os.access(script, os.X_OK):
-        return DataError(INPUT, script, "it isn't executable", fix=f"chmod +x {script}")
-    if error.errno == errno.ENOEXEC:
-        return DataError(INPUT, script, "it has no #! line", fix="begin it with #!/bin/sh")
-    if error.errno == errno.ENOENT:
-        return DataError(
-            INPUT, script, "the interpreter that its #! line names isn't there",
-            fix="begin it with #!/bin/sh, and end that line without a carriage return",
-        )  # fmt: skip
-    return from_os_error(error, script)
-
-
-def read_hosts(script: Path) -> Slots:
-    """Runs the hosts script and returns what it prints.
-
-    Raises:
-        DataError: CONFIG for a command with arguments; INPUT when it can't be run, fails,
-            takes too long or prints no hosts.
-    """
-    with (
-        script_errors(script),
-        tied.started([str(script.absolute())], text=True, errors="replace") as process,
-    ):
-        try:
-            stdout, stderr = process.communicate(timeout=SCRIPT_SECONDS)
-        except subprocess.TimeoutExpired as error:
-            reason = f"it takes more than {SCRIPT_SECONDS:g} s"
-            raise DataError(INPUT, script, reason, fix="let it answer sooner") from error
-        finally:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)  # with all that it has started
-            process.wait()
-    if process.returncode:
-        said = stderr.strip().splitlines()[-1:] or ["it says nothing"]
-        raise DataError(
-            INPUT, script, f"it ended with code {process.returncode}: {cut(said[0])}",
-            fix="mend the script",
-        )  # fmt: skip
-    found = read_lines(stdout, script)
-    to_text(found)  # or raises what mpirun doesn't take
-    return found
-
-
 def place(hosts: Slots, max_np: int | None, running: Slots) -> Slots:
     """Chooses the slots for at most `max_np` ranks.
 
@@ -217,15 +145,20 @@ def place(hosts: Slots, max_np: int | None, running: Slots) -> Slots:
     return placed
 
 
-def to_text(found: Slots) -> str:
-    """The hosts as -H of mpirun takes them."""
-    return to_list(found, LAUNCHER)
-
-
 def launcher_command(hosts: Slots, command: Sequence[str]) -> list[str]:
     """The command line that starts a rank on each slot; other hosts get PATH alone."""
     ranks = str(sum(hosts.values()))
-    return [LAUNCHER, "-np", ranks, "-H", to_text(hosts), "-x", "PATH", *command, "--resume"]
+    return [
+        LAUNCHER,
+        "-np",
+        ranks,
+        "-H",
+        to_list(hosts, LAUNCHER),
+        "-x",
+        "PATH",
+        *command,
+        "--resume",
+    ]
 
 
 def blames(line: str, host: str, *, is_chief: bool = False) -> bool:
@@ -329,7 +262,7 @@ class Supervisor:
     def __init__(self, flags: Launch, signals: stop.Signals) -> None:
         self._flags, self._signals = flags, signals
         self._record = Record()
-        self._printed = read_hosts(flags.hosts_script)
+        self._printed = hosts_script.read(flags.hosts_script)
         self._running: Slots = {}
         self._program = cut(shlex.join(flags.command))
         self._warning = ""
@@ -345,7 +278,7 @@ class Supervisor:
     def _look(self) -> Slots:
         """Where the run should be now; a script that fails for once changes nothing."""
         try:
-            self._printed, warning = read_hosts(self._flags.hosts_script), ""
+            self._printed, warning = hosts_script.read(self._flags.hosts_script), ""
         except DataError as error:
             warning = f"{error.where}: {error.reason}; keeps to the hosts that it printed"
             if warning != self._warning:
@@ -377,7 +310,7 @@ class Supervisor:
 
     def _what_there_is(self, hosts: Slots) -> str:
         out = [name for name in self._printed if self._record.is_out(name)]
-        there = f"there is {to_text(hosts)}" if hosts else "there is no host"
+        there = f"there is {to_list(hosts, LAUNCHER)}" if hosts else "there is no host"
         return f"{there}; left out: {', '.join(out)}" if out else there
 
     def _sleep(self) -> None:
@@ -394,7 +327,7 @@ class Supervisor:
 
     def _run_once(self, hosts: Slots) -> int | None:
         """Starts the run and sees to its end; returns the exit code if it is over."""
-        say(f"starts {counted(sum(hosts.values()), 'rank')} on {to_text(hosts)}")
+        say(f"starts {counted(sum(hosts.values()), 'rank')} on {to_list(hosts, LAUNCHER)}")
         attempt = Attempt(hosts)
         with Tied(launcher_command(hosts, self._flags.command)) as ranks:
             changed = self._watch(ranks, attempt)
@@ -418,7 +351,7 @@ class Supervisor:
                 changed = found == last != attempt.hosts
                 last = found
                 if changed:
-                    say(f"the hosts are now {to_text(found) or 'none'}: stops the run")
+                    say(f"the hosts are now {to_list(found, LAUNCHER) or 'none'}: stops the run")
             if asked_at is None and (changed or self._signals.first is not None):
                 asked_at = now
                 # Before that there is nothing to save, and a signal may get lost.

@@ -167,6 +167,9 @@ REFUSED_BY_TOOLS = {
     "launch --max-np 2.5 --hosts-script S -- a": (
         "--max-np is '2.5'; it must be a whole number; see hvd_train launch --help"
     ),
+    "launch --poll-seconds 1s --hosts-script S -- a": (
+        "--poll-seconds is '1s'; it must be a number; see hvd_train launch --help"
+    ),
     "doctor mpirun -np 2": (
         "Unrecognized options: -np, 2; put -- before the launch command: -- mpirun ..."
     ),

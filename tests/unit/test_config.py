@@ -321,6 +321,8 @@ def test_a_run_name_is_the_name_of_one_folder(name: str) -> None:
         (["stray"], "Unrecognized options: stray"),
         (["--batch-size", "x"], "--batch-size is 'x'; it must be a whole number"),
         (["--steps", "x"], "--steps is 'x'; it must be a whole number"),
+        (["--base-lr", "x"], "--base-lr is 'x'; it must be a number"),
+        (["--clip-norm", "x"], "--clip-norm is 'x'; it must be a number"),
     ],
 )
 def test_what_is_not_understood_is_one_config_line(argv: list[str], reason: str) -> None:

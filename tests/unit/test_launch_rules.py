@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from data_tools.errors import DataError
-from hvd_train import launch
+from hvd_train import hosts_script, launch
 from hvd_train.launch import Attempt, Record
 
 
@@ -18,9 +18,9 @@ def write_script(folder: Path, text: str) -> Path:
 
 
 def test_the_hosts_are_what_the_script_prints_which_may_be_none(tmp_path: Path) -> None:
-    found = launch.read_hosts(write_script(tmp_path, "#!/bin/sh\necho host1:4; echo host2.org:2"))
+    found = hosts_script.read(write_script(tmp_path, "#!/bin/sh\necho host1:4; echo host2.org:2"))
     assert list(found.items()) == [("host1", 4), ("host2.org", 2)]
-    assert launch.read_hosts(write_script(tmp_path, "#!/bin/sh\ntrue")) == {}
+    assert hosts_script.read(write_script(tmp_path, "#!/bin/sh\ntrue")) == {}
 
 
 SCRIPTS = {
@@ -51,10 +51,10 @@ SCRIPTS = {
 def test_a_hosts_script_that_fails_is_one_line(
     tmp_path: Path, text: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(launch, "SCRIPT_SECONDS", 0.5 if "sleep" in text else 60)
+    monkeypatch.setattr(hosts_script, "SECONDS", 0.5 if "sleep" in text else 60)
     script = write_script(tmp_path, text)
     with pytest.raises(DataError) as raised:
-        launch.read_hosts(script)
+        hosts_script.read(script)
     assert str(raised.value) == f"error: INPUT: {script}{SCRIPTS[text]}"
 
 
@@ -73,7 +73,7 @@ def test_what_is_no_script_is_told_with_its_fix(tmp_path: Path) -> None:
     }
     for script, message in messages.items():
         with pytest.raises(DataError) as raised:
-            launch.read_hosts(script)
+            hosts_script.read(script)
         assert str(raised.value) == f"error: {message}"
 
 
