@@ -20,6 +20,9 @@ ROOT = Path(__file__).resolve().parent.parent
 SSHD = "/usr/sbin/sshd"
 TOOLS = ("ip", "tc", "unshare", "nsenter", "setpriv", "ssh", "ssh-keygen", SSHD)
 NAMES = ("host1", "host2")
+# Open MPI takes all cores for each host's own, and would bind a rank of each to the first. There a
+# rank that polls for messages has kept another host's from running for half a minute and more.
+UNBOUND = {"OMPI_MCA_hwloc_base_binding_policy": "none"}
 DIES_WITH_US = ("setpriv", "--pdeathsig", "SIGKILL")
 SWITCH = "ip link add switch type bridge && ip link set switch up && echo ready && exec sleep inf"
 # Arguments: the host's name, its folder, what is mounted as `local`, and the folders under /tmp

@@ -2,15 +2,12 @@
 
 import os
 import sys
-import warnings
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 import virtual_hosts
-from soak import NEVER_MET
 from virtual_hosts import Cluster, Host
 
 BIN = Path(sys.executable).parent
@@ -29,8 +26,7 @@ def cluster(tmp_path: Path) -> Iterator[Cluster]:
 def run_on(run_cli: Callable[..., Any]) -> Callable[..., Any]:
     """`run_on(host, args, env=, timeout=120)` runs a command there and returns its Result.
 
-    The host's shell has activated the environment of this project, and lets root run mpirun. A
-    command whose ranks never met is run once more.
+    The host's shell has activated the environment of this project, and lets root run mpirun.
     """
 
     def run(
@@ -40,12 +36,8 @@ def run_on(run_cli: Callable[..., Any]) -> Callable[..., Any]:
             "PATH": f"{BIN}{os.pathsep}{os.environ.get('PATH', os.defpath)}",
             "HOME": str(host.folder),  # where horovodrun remembers interfaces
             "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+            **virtual_hosts.UNBOUND,
         }  # fmt: skip
-        start = partial(run_cli, host.command(args), env={**shell, **(env or {})}, **options)
-        done = start()
-        if NEVER_MET in done.stderr:
-            warnings.warn(f"started again, since its ranks never met: {args}", stacklevel=2)
-            done = start()
-        return done
+        return run_cli(host.command(args), env={**shell, **(env or {})}, **options)
 
     return run
