@@ -148,17 +148,8 @@ def place(hosts: Slots, max_np: int | None, running: Slots) -> Slots:
 def launcher_command(hosts: Slots, command: Sequence[str]) -> list[str]:
     """The command line that starts a rank on each slot; other hosts get PATH alone."""
     ranks = str(sum(hosts.values()))
-    return [
-        LAUNCHER,
-        "-np",
-        ranks,
-        "-H",
-        to_list(hosts, LAUNCHER),
-        "-x",
-        "PATH",
-        *command,
-        "--resume",
-    ]
+    placed = ["-np", ranks, "-H", to_list(hosts, LAUNCHER)]
+    return [LAUNCHER, *placed, "-x", "PATH", *command, "--resume"]
 
 
 def blames(line: str, host: str, *, is_chief: bool = False) -> bool:
